@@ -1,0 +1,45 @@
+"""Acceptance: walk down the tree for as long as the target says what a child guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forerun.core.protocols import Verdict
+from forerun.core.tree import DraftTree
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a verified tree came to.
+
+    Attributes:
+        path: accepted nodes, root first, [k].
+        tokens: the tokens chosen at those nodes, [k]: tokens[j] follows path[j]. So the first k - 1 repeat what
+            path[1:] guessed, and the last is the target's own.
+        checked: whether path[j] had children, [k].
+    """
+
+    path: list[int]
+    tokens: list[int]
+    checked: list[bool]
+
+
+def walk(tree: DraftTree, verdict: Verdict) -> Walk:
+    """Accept a node's child if and only if it carries the token chosen at the node.
+
+    The rule of choice is the verdict's. Under the coupled rule the choice does not look at the draft (Daliri,
+    Musco, Suresh, arXiv 2408.07978); under the rejection rule it does, and its draws make an accepted candidate
+    and "the token chosen" the same thing. Either way this walk is all there is to acceptance.
+    """
+    children = tree.children()
+    tokens = tree.tokens.tolist()
+    node: int | None = 0
+    done = Walk([], [], [])
+    while node is not None:
+        guesses = [tokens[child] for child in children[node]]
+        token = verdict.choose(node, guesses)
+        done.path.append(node)
+        done.tokens.append(token)
+        done.checked.append(bool(guesses))
+        node = children[node][guesses.index(token)] if token in guesses else None
+    return done

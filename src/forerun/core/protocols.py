@@ -1,0 +1,102 @@
+"""What the loop asks of a target, a drafter, a stop condition and a budget. Nothing else crosses these borders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from forerun.core.report import Report
+from forerun.core.tree import DraftTree, FloatArray, IntArray
+
+
+class Verdict(Protocol):
+    """What the target says about a tree it has computed. Choices are made on demand: only nodes that the walk
+    reaches are ever chosen at."""
+
+    @property
+    def features(self) -> FloatArray | None:
+        """float32 [n, taps, hidden]: the target's hidden states at each node, or None without taps."""
+
+    def choose(self, node: int, candidates: list[int]) -> int:
+        """The token that follows `node`, chosen from that node's own path.
+
+        `candidates` are the tokens of the node's children, in draft order. A rule that does not depend on the
+        draft (the coupled one) ignores them.
+        """
+
+
+class Target(Protocol):
+    """One sequence of the model whose text it is, with its own cache and its own rule of choice."""
+
+    @property
+    def context(self) -> int:
+        """The most tokens prompt and answer may have together."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def length(self) -> int:
+        """Committed tokens: all of the text but its last token."""
+
+    def extend(self, tokens: IntArray) -> FloatArray | None:
+        """Compute and commit tokens of the prompt; their features, float32 [n, taps, hidden], or None."""
+
+    def verify(self, tree: DraftTree) -> Verdict:
+        """Stage root and nodes in one forward. What is not committed afterwards never happened."""
+
+    def commit(self, path: IntArray) -> None:
+        """Keep these nodes of the last verified tree (root first, each the child of the one before)."""
+
+    def truncate(self, length: int) -> None:
+        """Forget committed tokens from `length` on."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a drafter may propose this step: at most `nodes` besides the root, at most `depth` deep."""
+
+    nodes: int
+    depth: int
+
+
+class Drafter(Protocol):
+    """Guesses what the target will say. May be wrong at will: that costs time, never text."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Target hidden states it reads (0 = embedding output, ..., layers = after the final norm)."""
+
+    def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
+        """A new sequence starts with `tokens` [n]; `features` [n - 1, taps, hidden] belong to tokens[:-1].
+
+        Everything of an earlier sequence is forgotten.
+        """
+
+    def propose(self, budget: Budget) -> DraftTree:
+        """A tree whose root is the last token begun or observed. Must not rely on being called each step."""
+
+    def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
+        """`tokens` [k] were appended. features[j] [k, taps, hidden] belong to the token *before* tokens[j]."""
+
+    def truncate(self, length: int) -> None:
+        """Forget tokens from `length` on; at least one stays."""
+
+
+class Policy(Protocol):
+    """Decides each step's budget. Its decisions change time, never text."""
+
+    def plan(self, report: Report, room: int) -> Budget:
+        """`report` holds what was drafted, accepted and spent so far; `room` is how many tokens may still be
+        emitted (the answer's limit and the context's, whichever is nearer; at least 1)."""
+
+
+class Stop(Protocol):
+    """Knows where an answer ends. Asked once for every emitted token, in order, and never about later ones."""
+
+    def __call__(self, token: int) -> str | None:
+        """A reason to end with this token included, or None."""

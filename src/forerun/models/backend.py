@@ -1,0 +1,24 @@
+"""What computes a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from forerun.models.rows import Cache, IntArray, Output, Rows
+
+if TYPE_CHECKING:
+    from forerun.models.config import ModelConfig
+
+
+class Backend(Protocol):
+    """A loaded model. Its arithmetic is width-invariant: a row's results are the same bits whatever else is in the
+    forward, however the tokens before it were computed."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def new_cache(self, capacity: int) -> Cache:
+        """An empty sequence with place for `capacity` tokens."""
+
+    def forward(self, rows: Rows, logits: IntArray, taps: tuple[int, ...] = ()) -> Output:
+        """Compute and stage `rows`. `logits` [m]: int32 indices of the rows whose logits are wanted."""

@@ -1,0 +1,70 @@
+"""Rows: what one forward of a model computes. Several sequences in one pass are only more rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float32]
+
+
+class Cache(Protocol):
+    """Keys and values of one sequence. A forward stages rows; only `commit` keeps them."""
+
+    @property
+    def length(self) -> int:
+        """Committed tokens."""
+
+    @property
+    def capacity(self) -> int:
+        """Committed and staged tokens that fit."""
+
+    def commit(self, path: IntArray) -> None:
+        """Keep these rows of the last forward: int32 indices among this cache's own rows, root first, each the
+        child of the one before. The other staged rows never happened."""
+
+    def truncate(self, length: int) -> None:
+        """Forget committed tokens from `length` on."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one forward.
+
+    Attributes:
+        tokens: int32 [n].
+        parents: int32 [n]; the row index of each row's parent, before it and of the same cache, or -1: the row
+            follows its cache's last committed token.
+        caches: the sequences that the rows belong to.
+        owner: int32 [n]; index into `caches`.
+    """
+
+    tokens: IntArray
+    parents: IntArray
+    caches: list[Cache]
+    owner: IntArray
+
+    @classmethod
+    def chain(cls, tokens: IntArray, cache: Cache) -> Rows:
+        """Consecutive tokens of one sequence, as in a prefill."""
+        n = len(tokens)
+        parents = np.arange(-1, n - 1, dtype=np.int32)
+        return cls(np.ascontiguousarray(tokens, dtype=np.int32), parents, [cache], np.zeros(n, dtype=np.int32))
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a forward gives back. The arrays are good until the next forward of the same backend.
+
+    Attributes:
+        logits: float32 [rows asked, vocabulary].
+        features: float32 [n, taps, hidden]; tap k is `hidden_states[k]` as Hugging Face counts them (0 = embedding
+            output, ..., layers = after the final norm).
+    """
+
+    logits: FloatArray
+    features: FloatArray

@@ -1,0 +1,155 @@
+"""One sequence of a model: its cache, its tokens, and the rule that chooses its next ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from forerun.models.backend import Backend
+from forerun.models.rows import FloatArray, IntArray, Output, Rows
+
+DoubleArray = npt.NDArray[np.float64]
+NO_ROWS: IntArray = np.zeros(0, dtype=np.int32)
+
+
+class Tree(Protocol):
+    """Rows to verify: node 0 follows what is committed, every other node its parent."""
+
+    @property
+    def tokens(self) -> IntArray: ...
+
+    @property
+    def parents(self) -> IntArray: ...
+
+    @property
+    def proposals(self) -> Mapping[int, DoubleArray]: ...
+
+    def path(self, node: int) -> list[int]: ...
+
+
+class Rule(Protocol):
+    """Chooses the token that follows a text, from the model's logits there."""
+
+    def choose(
+        self,
+        logits: FloatArray,
+        history: IntArray,
+        path: list[int],
+        candidates: list[int],
+        proposal: DoubleArray | None,
+    ) -> int:
+        """The token at position len(history) + len(path).
+
+        Args:
+            logits: float32 [vocabulary], as the model gave them; not to be written to.
+            history: int32, the committed tokens; the same at every call until more are committed.
+            path: tokens after these, from the root to the node chosen at.
+            candidates: tokens drafted for this position, in order.
+            proposal: float64 [vocabulary], the distribution they were drawn from without replacement, or None
+                where they were chosen.
+        """
+
+
+class Sequence:
+    """Implements `core.protocols.Target` over a `Backend`.
+
+    Args:
+        backend: the model.
+        rule: chooses tokens; may be replaced between generations.
+        context: place for this many tokens; at most the model's own context.
+        taps: hidden states to hand out as features.
+    """
+
+    def __init__(self, backend: Backend, rule: Rule, *, context: int, taps: tuple[int, ...] = ()) -> None:
+        self.backend = backend
+        self.rule = rule
+        self.context = context
+        self.taps = taps
+        self.vocab_size = backend.config.vocab_size
+        self.cache = backend.new_cache(context)
+        self._tokens = np.zeros(context, dtype=np.int32)
+        self._staged: IntArray = NO_ROWS
+
+    @property
+    def length(self) -> int:
+        return self.cache.length
+
+    @property
+    def tokens(self) -> IntArray:
+        """int32 [length]: the committed tokens (a view)."""
+        return self._tokens[: self.length]
+
+    def extend(self, tokens: IntArray) -> FloatArray | None:
+        """Compute and commit tokens in one forward; float32 [n, taps, hidden], or None without taps."""
+        output = self.backend.forward(Rows.chain(tokens, self.cache), NO_ROWS, self.taps)
+        self._staged = np.asarray(tokens, dtype=np.int32)
+        self.commit(np.arange(len(tokens), dtype=np.int32))
+        return output.features if self.taps else None
+
+    def verify(self, tree: Tree) -> NodeChoices:
+        return verify_together([self], [tree])[0]
+
+    def commit(self, path: IntArray) -> None:
+        start = self.length
+        # tokens first: past `length` they mean nothing, so an interrupt in between leaves the sequence whole
+        self._tokens[start : start + len(path)] = self._staged[path]
+        self.cache.commit(path)
+
+    def truncate(self, length: int) -> None:
+        if length < self.length:
+            self.cache.truncate(length)
+
+    def stage(self, tokens: IntArray) -> None:
+        """Remember the tokens of a forward, for `commit`."""
+        self._staged = tokens
+
+
+class NodeChoices:
+    """Implements `core.protocols.Verdict`: the rows of one sequence in a forward's output, chosen at on demand."""
+
+    def __init__(self, sequence: Sequence, tree: Tree, logits: FloatArray, features: FloatArray | None) -> None:
+        self._sequence = sequence
+        self._tree = tree
+        self.logits = logits
+        """float32 [n, vocabulary], as the model gave them."""
+        self.features = features
+
+    def path_tokens(self, node: int) -> list[int]:
+        """The tokens from the root to `node`."""
+        return [int(self._tree.tokens[i]) for i in self._tree.path(node)]
+
+    def choose(self, node: int, candidates: list[int]) -> int:
+        return self._sequence.rule.choose(
+            self.logits[node],
+            self._sequence.tokens,
+            self.path_tokens(node),
+            candidates,
+            self._tree.proposals.get(node),
+        )
+
+
+def verify_together(sequences: list[Sequence], trees: list[Tree]) -> list[NodeChoices]:
+    """Verify one tree for each of several sequences of the same backend and taps in one forward."""
+    sizes = [len(tree.tokens) for tree in trees]
+    starts = np.cumsum([0, *sizes])
+    parents = [
+        np.where(tree.parents < 0, -1, tree.parents + start)
+        for tree, start in zip(trees, starts[:-1], strict=True)
+    ]
+    rows = Rows(
+        np.concatenate([tree.tokens for tree in trees]).astype(np.int32),
+        np.concatenate(parents).astype(np.int32),
+        [sequence.cache for sequence in sequences],
+        np.repeat(np.arange(len(trees), dtype=np.int32), sizes),
+    )
+    taps = sequences[0].taps
+    output: Output = sequences[0].backend.forward(rows, np.arange(starts[-1], dtype=np.int32), taps)
+    verdicts = []
+    for sequence, tree, start, end in zip(sequences, trees, starts[:-1], starts[1:], strict=True):
+        sequence.stage(tree.tokens)
+        features = output.features[start:end] if taps else None
+        verdicts.append(NodeChoices(sequence, tree, output.logits[start:end], features))
+    return verdicts
