@@ -1,0 +1,104 @@
+"""What a user may ask of sampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from forerun.errors import InputError
+
+LEAST_TEMPERATURE = 1e-4
+
+NUMBERS = (
+    "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
+WHOLE = ("min_tokens", "top_k")
+WHOLE_OR_NONE = ("max_tokens", "seed", "logprobs")
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How an answer is sampled and where it ends. Every field works with every drafter, and gives the text
+    that plain decoding gives.
+
+    Attributes:
+        max_tokens: emit at most so many tokens; None for as many as the context holds.
+        min_tokens: before so many tokens are emitted, no end token can be chosen and no stop string counts.
+        temperature: 0 takes the most probable token; otherwise logits are divided by it.
+        top_k: keep the k most probable tokens, and those tied with the k-th; 0 keeps all.
+        top_p: keep the smallest set of most probable tokens whose probabilities sum to at least this; 1 keeps
+            all.
+        min_p: keep tokens at least this times as probable as the most probable one; 0 keeps all.
+        seed: the same seed gives the same text; None draws one (`Result.seed` says which).
+        repetition_penalty: divides positive and multiplies negative logits of tokens that occur in prompt or
+            answer so far (Keskar et al., arXiv 1909.05858); 1 does nothing.
+        presence_penalty: subtracted from the logits of tokens that occur in the answer so far.
+        frequency_penalty: subtracted once for every time a token occurs in the answer so far.
+        logit_bias: token id -> added to its logit, before everything else.
+        banned_tokens: never chosen.
+        allowed_tokens: if given, nothing else is chosen.
+        stop: the text ends before the first of these strings.
+        stop_tokens: end tokens besides the model's own.
+        ignore_end: the model's own end tokens do not end the answer (they may still be chosen).
+        acceptance: "coupled": the text depends on the seed alone, never on the drafter. "rejection": the text
+            has exactly the target's distribution, but which text a seed gives depends on the drafter.
+        logprobs: also give the log-probabilities of so many most probable tokens beside the chosen one's at
+            each position (of the model's own distribution, before the pipeline); None gives none.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    banned_tokens: tuple[int, ...] = ()
+    allowed_tokens: tuple[int, ...] | None = None
+    stop: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+    ignore_end: bool = False
+    acceptance: Literal["coupled", "rejection"] = "coupled"
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        def check(fine: bool, name: str, what: str) -> None:
+            if not fine:
+                raise InputError(f"{name} is {getattr(self, name)!r}; it must be {what}")
+
+        for name in NUMBERS:
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            check(number and math.isfinite(value), name, "a finite number")
+        for name in (*WHOLE, *WHOLE_OR_NONE):
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            check(whole or (value is None and name in WHOLE_OR_NONE), name, "a whole number")
+        check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", "at least 1")
+        check(self.min_tokens >= 0, "min_tokens", "at least 0")
+        least = LEAST_TEMPERATURE
+        check(self.temperature == 0 or self.temperature >= least, "temperature", f"0, or at least {least}")
+        check(self.top_k >= 0, "top_k", "at least 0 (0 keeps all)")
+        check(0 <= self.top_p <= 1, "top_p", "between 0 and 1 (1 keeps all)")
+        check(0 <= self.min_p <= 1, "min_p", "between 0 and 1 (0 keeps all)")
+        check(self.seed is None or 0 <= self.seed < 2**64, "seed", "between 0 and 2**64 - 1")
+        check(self.repetition_penalty > 0, "repetition_penalty", "above 0 (1 does nothing)")
+        check(self.logprobs is None or self.logprobs >= 0, "logprobs", "at least 0")
+        check(self.acceptance in ("coupled", "rejection"), "acceptance", '"coupled" or "rejection"')
+        strings = isinstance(self.stop, tuple) and all(isinstance(s, str) and s for s in self.stop)
+        check(strings, "stop", "a tuple of strings, none of them empty")
+        for name in ("banned_tokens", "stop_tokens"):
+            check(isinstance(getattr(self, name), tuple), name, "a tuple of token ids")
+        allowed = self.allowed_tokens is None or isinstance(self.allowed_tokens, tuple)
+        check(allowed, "allowed_tokens", "a tuple of token ids, or None")
+        finite = all(math.isfinite(bias) for bias in self.logit_bias.values())
+        check(finite, "logit_bias", "finite numbers by token id")
