@@ -14,8 +14,8 @@ class Walk:
 
     Attributes:
         path: accepted nodes, root first, [k].
-        tokens: the tokens chosen at those nodes, [k]: tokens[j] follows path[j]. So the first k - 1 repeat what
-            path[1:] guessed, and the last is the target's own.
+        tokens: the tokens chosen at those nodes, [k]: tokens[j] follows path[j]. So the first k - 1 repeat
+            what path[1:] guessed, and the last is the target's own.
         checked: whether path[j] had children, [k].
     """
 
@@ -28,8 +28,8 @@ def walk(tree: DraftTree, verdict: Verdict) -> Walk:
     """Accept a node's child if and only if it carries the token chosen at the node.
 
     The rule of choice is the verdict's. Under the coupled rule the choice does not look at the draft (Daliri,
-    Musco, Suresh, arXiv 2408.07978); under the rejection rule it does, and its draws make an accepted candidate
-    and "the token chosen" the same thing. Either way this walk is all there is to acceptance.
+    Musco, Suresh, arXiv 2408.07978); under the rejection rule it does, and its draws make an accepted
+    candidate and "the token chosen" the same thing. Either way this walk is all there is to acceptance.
     """
     children = tree.children()
     tokens = tree.tokens.tolist()

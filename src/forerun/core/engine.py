@@ -24,7 +24,8 @@ class Step:
     Attributes:
         tokens: emitted tokens, at least one (none only where the prompt already fills the context).
         origins: for each the drafter that guessed it, or "" where the target chose on its own.
-        finish: why the text ends with this step ("length", "context", or what the stop condition said), or None.
+        finish: why the text ends with this step ("length", "context", or what the stop condition said), or
+            None.
         nodes: nodes[j] is where tokens[j] was chosen, in `verdict`, which is good until the next step.
         verdict: what the target computed for the tree.
     """
@@ -49,16 +50,16 @@ def decode(
 ) -> Iterator[Step]:
     """Continue `prompt` with the target's own text, step by step.
 
-    Whenever the generator ends, is dropped, closed or broken by an exception, the target holds exactly the prompt's
-    and the emitted tokens but the last (of a prompt that was not yet computed, a beginning), and another
-    generation may start.
+    Whenever the generator ends, is dropped, closed or broken by an exception, the target holds exactly the
+    prompt's and the emitted tokens but the last (of a prompt that was not yet computed, a beginning), and
+    another generation may start.
 
     Args:
         prompt: token ids, at least one.
         max_tokens: emit at most these, or None for as many as the context holds.
         report: a new one; is filled as it goes.
-        held: leading tokens of the prompt that target and drafter both have from an earlier generation that was
-            not broken: only what follows is computed. 0 starts anew.
+        held: leading tokens of the prompt that target and drafter both have from an earlier generation that
+            was not broken: only what follows is computed. 0 starts anew.
 
     Raises:
         ValueError: an empty prompt, or one longer than the context.
@@ -122,9 +123,9 @@ def _prefill(target: Target, drafter: Drafter, prompt: IntArray, held: int, repo
 
 
 def _clamp(budget: Budget, room: int, target: Target) -> Budget:
-    """A step emits one token more than it accepts, and every staged row needs its place in the context."""
+    """A step emits one token more than it accepts, and every staged row needs its place."""
     depth = min(budget.depth, room - 1)
-    nodes = min(budget.nodes, target.context - target.length - 1) if depth > 0 else 0
+    nodes = min(budget.nodes, target.room - 1) if depth > 0 else 0
     return Budget(max(nodes, 0), max(depth, 0))
 
 

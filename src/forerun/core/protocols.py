@@ -1,4 +1,4 @@
-"""What the loop asks of a target, a drafter, a stop condition and a budget. Nothing else crosses these borders."""
+"""What the loop asks of a target, a drafter, a stop condition and a policy."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class Target(Protocol):
     @property
     def length(self) -> int:
         """Committed tokens: all of the text but its last token."""
+
+    @property
+    def room(self) -> int:
+        """Rows that can be staged now; at least 1 while `length` is below `context`."""
 
     def extend(self, tokens: IntArray) -> FloatArray | None:
         """Compute and commit tokens of the prompt; their features, float32 [n, taps, hidden], or None."""
@@ -81,7 +85,7 @@ class Drafter(Protocol):
         """A tree whose root is the last token begun or observed. Must not rely on being called each step."""
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
-        """`tokens` [k] were appended. features[j] [k, taps, hidden] belong to the token *before* tokens[j]."""
+        """`tokens` [k] were appended; features[j] [k, taps, hidden] belong to the token *before* tokens[j]."""
 
     def truncate(self, length: int) -> None:
         """Forget tokens from `length` on; at least one stays."""
@@ -96,7 +100,7 @@ class Policy(Protocol):
 
 
 class Stop(Protocol):
-    """Knows where an answer ends. Asked once for every emitted token, in order, and never about later ones."""
+    """Knows where an answer ends. Asked once for every emitted token, in order, never about later ones."""
 
     def __call__(self, token: int) -> str | None:
         """A reason to end with this token included, or None."""

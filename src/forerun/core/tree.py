@@ -1,4 +1,4 @@
-"""Draft trees: every draft is one. A chain is a tree with one branch, plain decoding a tree with only a root."""
+"""Draft trees. A chain is a tree with one branch, plain decoding a tree with only a root."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class DraftTree:
         origins: who drafted each node, [n] names, or empty: the drafter that proposed the tree.
         proposals: for the rejection rule: node -> float64 [vocabulary], the distribution its children were
             drawn from, one after the other without replacement, in the order of their indices. A node that is
-            missing here had its children chosen, not drawn (each is a point mass). The coupled rule never looks.
+            missing here had its children chosen, not drawn (each is a point mass). The coupled rule never
+            looks.
 
     Raises:
         ValueError: the arrays are not such a tree.
@@ -90,8 +91,8 @@ class DraftTree:
     def fit(self, root: int, *, nodes: int, depth: int, vocab_size: int) -> DraftTree:
         """This tree made safe to verify: whatever a drafter proposed, what is left can be computed.
 
-        The root becomes `root`. Nodes below `depth`, nodes with tokens outside the vocabulary, the nodes under
-        either, and whatever then exceeds `nodes` (the root not counted) are dropped.
+        The root becomes `root`. Nodes below `depth`, nodes with tokens outside the vocabulary, the nodes
+        under either, and whatever then exceeds `nodes` (the root not counted) are dropped.
         """
         if (
             self.tokens[0] == root

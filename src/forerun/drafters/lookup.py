@@ -14,8 +14,8 @@ from forerun.core.tree import DraftTree, FloatArray, IntArray
 class LookupDrafter:
     """A chain copied from behind the latest earlier place where the text's longest n-gram ending occurs.
 
-    The index holds, for each n, where each n-gram last ended. A token costs `max_ngram` dictionary writes and a
-    draft at most `max_ngram` reads: neither grows with the text.
+    The index holds, for each n, where each n-gram last ended. A token costs `max_ngram` dictionary writes and
+    a draft at most `max_ngram` reads: neither grows with the text.
     """
 
     name = "lookup"
@@ -49,13 +49,13 @@ class LookupDrafter:
             place = after.get(tuple(text[-size:])) if size <= len(text) else None
             if place is not None:
                 copied = text[place : place + wanted]
-                while len(copied) < wanted:  # the match overlaps the end: the text has a period, go round again
+                while len(copied) < wanted:  # the match reaches the end: the text has a period, go round
                     copied += copied[: wanted - len(copied)]
                 return DraftTree.chain(text[-1], copied)
         return DraftTree.chain(text[-1])
 
     def truncate(self, length: int) -> None:
-        """Forgotten tokens may have hidden earlier matches, so the index is made again: O(length), and rare."""
+        """Forgotten tokens may have hidden earlier matches, so the index is made again: O(length), rare."""
         kept = self._text[:length]
         self._text = []
         self._after = [{} for _ in self.sizes]

@@ -51,9 +51,9 @@ class Rows:
     @classmethod
     def chain(cls, tokens: IntArray, cache: Cache) -> Rows:
         """Consecutive tokens of one sequence, as in a prefill."""
-        n = len(tokens)
-        parents = np.arange(-1, n - 1, dtype=np.int32)
-        return cls(np.ascontiguousarray(tokens, dtype=np.int32), parents, [cache], np.zeros(n, dtype=np.int32))
+        ids = np.ascontiguousarray(tokens, dtype=np.int32)
+        parents = np.arange(-1, ids.size - 1, dtype=np.int32)
+        return cls(ids, parents, [cache], np.zeros_like(ids))
 
 
 @dataclass(frozen=True)

@@ -59,23 +59,37 @@ class Sequence:
     Args:
         backend: the model.
         rule: chooses tokens; may be replaced between generations.
-        context: place for this many tokens; at most the model's own context.
+        context: the most tokens the text may have; at most the model's own context.
+        capacity: committed and staged rows that the cache holds; `context` unless the text is known to stay
+            shorter.
         taps: hidden states to hand out as features.
     """
 
-    def __init__(self, backend: Backend, rule: Rule, *, context: int, taps: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        rule: Rule,
+        *,
+        context: int,
+        capacity: int | None = None,
+        taps: tuple[int, ...] = (),
+    ) -> None:
         self.backend = backend
         self.rule = rule
         self.context = context
         self.taps = taps
         self.vocab_size = backend.config.vocab_size
-        self.cache = backend.new_cache(context)
-        self._tokens = np.zeros(context, dtype=np.int32)
+        self.cache = backend.new_cache(context if capacity is None else capacity)
+        self._tokens = np.zeros(self.cache.capacity, dtype=np.int32)
         self._staged: IntArray = NO_ROWS
 
     @property
     def length(self) -> int:
         return self.cache.length
+
+    @property
+    def room(self) -> int:
+        return self.cache.capacity - self.cache.length
 
     @property
     def tokens(self) -> IntArray:
@@ -108,9 +122,11 @@ class Sequence:
 
 
 class NodeChoices:
-    """Implements `core.protocols.Verdict`: the rows of one sequence in a forward's output, chosen at on demand."""
+    """Implements `core.protocols.Verdict`: one sequence's rows of a forward's output, chosen at on demand."""
 
-    def __init__(self, sequence: Sequence, tree: Tree, logits: FloatArray, features: FloatArray | None) -> None:
+    def __init__(
+        self, sequence: Sequence, tree: Tree, logits: FloatArray, features: FloatArray | None
+    ) -> None:
         self._sequence = sequence
         self._tree = tree
         self.logits = logits
