@@ -18,17 +18,20 @@ def powers(theta: float, head_dim: int) -> Frequencies:
     """theta^(2k/d) for k < d/2, float32. The power itself is taken in float64, for numpy's float32 power is
     off by one unit in the last place far more often than torch's."""
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    return (np.float64(theta) ** exponents.astype(np.float64)).astype(np.float32)
+    result: Frequencies = (np.float64(theta) ** exponents.astype(np.float64)).astype(np.float32)
+    return result
 
 
 def plain(theta: float, head_dim: int) -> Frequencies:
     """Inverse frequencies without scaling, [d/2]."""
-    return np.float32(1.0) / powers(theta, head_dim)
+    result: Frequencies = np.float32(1.0) / powers(theta, head_dim)
+    return result
 
 
 def linear(frequencies: Frequencies, factor: float) -> Frequencies:
     """Position interpolation (arXiv 2306.15595): every position is divided by `factor`."""
-    return frequencies / np.float32(factor)
+    result: Frequencies = frequencies / np.float32(factor)
+    return result
 
 
 def llama3(frequencies: Frequencies, factor: float, low: float, high: float, original: int) -> Frequencies:
@@ -63,8 +66,8 @@ def yarn(
     keep = np.float32(1.0) - ramp
     base = powers(theta, head_dim)
     interpolated = np.float32(1.0) / (np.float32(factor) * base)
-    mixed: Frequencies = interpolated * (np.float32(1.0) - keep) + np.float32(1.0) / base * keep
-    return mixed
+    result: Frequencies = interpolated * (np.float32(1.0) - keep) + np.float32(1.0) / base * keep
+    return result
 
 
 def yarn_magnitude(factor: float, weight: float = 1.0) -> float:

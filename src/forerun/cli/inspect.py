@@ -1,0 +1,170 @@
+"""`forerun inspect`: what a model is, as its files say, without running it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+import typer
+
+from forerun.models.hub import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from forerun.models.checkpoint import Checkpoint
+
+
+class Stored(TypedDict):
+    """How much of a model is stored as one kind."""
+
+    tensors: int
+    parameters: int
+    bytes: int
+
+
+class Facts(TypedDict):
+    """What `inspect` tells. Bytes count the weights as they are stored in the files."""
+
+    name: str
+    path: str
+    format: str
+    architecture: str
+    parameters: int
+    layers: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    tied_head: bool
+    context: int
+    window: int
+    weight_bytes: int
+    bytes_per_token: int
+    kv_bytes_per_token: dict[str, int]
+    quantisation: dict[str, Stored]
+    eos_token_ids: list[int]
+    tokenizer: dict[str, object]
+
+
+def inspect(
+    model: Annotated[
+        str, typer.Argument(help="A GGUF file, a Hugging Face folder, a hub id, or a known name.")
+    ] = DEFAULT_MODEL,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
+) -> None:
+    """Show a model's architecture, sizes, quantisation, memory needs and tokenizer."""
+    from forerun.models.checkpoint import open_checkpoint
+    from forerun.models.hub import resolve_model
+
+    facts = describe(open_checkpoint(resolve_model(model)))
+    print(json.dumps(facts, indent=2) if as_json else as_text(facts))
+
+
+def describe(checkpoint: Checkpoint) -> Facts:
+    """The facts about a model."""
+    config, tensors = checkpoint.config, checkpoint.tensors
+    kinds: dict[str, Stored] = {}
+    for tensor in tensors.values():
+        stored = kinds.setdefault(tensor.kind, Stored(tensors=0, parameters=0, bytes=0))
+        stored["tensors"] += 1
+        stored["parameters"] += tensor.size
+        stored["bytes"] += len(tensor.data)
+    weight_bytes = sum(stored["bytes"] for stored in kinds.values())
+    embedding = len(tensors["embed_tokens.weight"].data)
+    # A forward of one token reads one row of the embedding, and all of it once more where it is the head too.
+    read = weight_bytes + embedding // config.vocab_size - (0 if config.tied else embedding)
+    kept = config.kv_values_per_token()
+    return Facts(
+        name=config.name,
+        path=str(checkpoint.path),
+        format=checkpoint.format,
+        architecture=config.architecture,
+        parameters=sum(stored["parameters"] for stored in kinds.values()),
+        layers=config.layers,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        vocab_size=config.vocab_size,
+        tied_head=config.tied,
+        context=config.context,
+        window=config.window,
+        weight_bytes=weight_bytes,
+        bytes_per_token=read,
+        kv_bytes_per_token={"f16": 2 * kept, "f32": 4 * kept},
+        quantisation=dict(sorted(kinds.items(), key=lambda item: -item[1]["bytes"])),
+        eos_token_ids=list(config.eos_token_ids),
+        tokenizer=_gguf_tokenizer(checkpoint)
+        if checkpoint.format == "gguf"
+        else _folder_tokenizer(checkpoint),
+    )
+
+
+def as_text(facts: Facts) -> str:
+    """The facts in lines for people."""
+    heads = f"{facts['heads']} heads on {facts['kv_heads']} key-value heads of {facts['head_dim']}"
+    context = f"{facts['context']:,} tokens" + (f", window {facts['window']:,}" if facts["window"] else "")
+    cache = facts["kv_bytes_per_token"]
+    tied = " (tied: embedding and head are one)" if facts["tied_head"] else ""
+    rows = [
+        ("model", _clean(facts["name"])),
+        ("path", facts["path"]),
+        ("architecture", f"{facts['architecture']}, {facts['layers']} layers, {facts['format']}"),
+        ("sizes", f"hidden {facts['hidden_size']:,}, intermediate {facts['intermediate_size']:,}, {heads}"),
+        ("vocabulary", f"{facts['vocab_size']:,}{tied}"),
+        ("parameters", f"{facts['parameters']:,}"),
+        ("weights", _megabytes(facts["weight_bytes"])),
+    ]
+    rows += [
+        ("", f"{kind:<5} {stored['tensors']:>4} tensors {_megabytes(stored['bytes']):>12}")
+        for kind, stored in facts["quantisation"].items()
+    ]
+    rows += [
+        ("read per token", _megabytes(facts["bytes_per_token"])),
+        ("context", context),
+        ("cache per token", f"{cache['f16']:,} bytes in f16, {cache['f32']:,} in f32"),
+        ("tokenizer", ", ".join(_clean(f"{key} {value}") for key, value in facts["tokenizer"].items())),
+        ("end tokens", ", ".join(map(str, facts["eos_token_ids"])) or "none"),
+    ]
+    return "\n".join(f"{label:<16} {text}".rstrip() for label, text in rows)
+
+
+def _gguf_tokenizer(checkpoint: Checkpoint) -> dict[str, object]:
+    found: Mapping[str, object] = checkpoint.metadata
+    facts: dict[str, object] = {}
+    for key in ("model", "pre"):
+        value = found.get(f"tokenizer.ggml.{key}")
+        if isinstance(value, str):
+            facts[key] = value
+    for key in ("tokens", "merges"):
+        value = found.get(f"tokenizer.ggml.{key}")
+        if isinstance(value, list):
+            facts[key] = len(value)
+    return {**facts, "chat_template": "tokenizer.chat_template" in found}
+
+
+def _folder_tokenizer(checkpoint: Checkpoint) -> dict[str, object]:
+    from forerun.weights.files import read_json
+
+    folder = checkpoint.path
+    names = [name for name in ("tokenizer.json", "tokenizer.model") if (folder / name).exists()]
+    facts: dict[str, object] = {"file": names[0] if names else "missing"}
+    settings = (
+        read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
+    )
+    if isinstance(settings.get("tokenizer_class"), str):
+        facts["class"] = settings["tokenizer_class"]
+    template = "chat_template" in settings or (folder / "chat_template.jinja").exists()
+    return {**facts, "chat_template": template}
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
+def _clean(text: str) -> str:
+    """Text out of a file, safe to print on a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)

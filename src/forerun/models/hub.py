@@ -1,0 +1,194 @@
+"""From what the user calls MODEL to a path on this machine, fetching the model when it is not here yet.
+
+MODEL is a known name (`smollm2-135m`), a GGUF file, a Hugging Face folder, a hub id (`org/name`), or one GGUF
+file of a hub repository (`org/name:file.gguf`).
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import logging
+import re
+import sys
+from pathlib import Path
+
+from forerun.errors import InputError
+from forerun.models.known import KNOWN, cached_path, fetch
+from forerun.weights.hf_folder import INDEX, SINGLE, shard_names
+
+DEFAULT_MODEL = "smollm2-135m"
+
+FOLDER_FILES = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*-of-*.safetensors",
+]
+PATIENCE = 10.0  # seconds for the hub to answer what a repository has
+_HUB_ID = re.compile(
+    r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<file>[^:\\]+\.gguf))?", re.ASCII
+)
+
+
+def resolve_model(model: str) -> Path:
+    """The file or folder that `model` names, fetched first if it is not on this machine.
+
+    What was fetched before is used without asking the network. InputError, one line, when there is no such
+    model or it cannot be fetched.
+    """
+    return _resolve(model, refresh=False)
+
+
+def pull_model(model: str) -> Path:
+    """As `resolve_model`, but a hub id is compared with the hub, and what changed there is fetched."""
+    return _resolve(model, refresh=True)
+
+
+def _resolve(model: str, refresh: bool) -> Path:
+    if model in KNOWN:
+        return cached_path(KNOWN[model]) or fetch(KNOWN[model])
+    path = _local(model)
+    if path is not None:
+        return path
+    match = _HUB_ID.fullmatch(model)
+    if match is None or (match["file"] is None and model.endswith((".gguf", ".safetensors", ".bin"))):
+        raise InputError(
+            f"there is no model {model!r}: name a GGUF file, a Hugging Face folder, a hub id (org/name or"
+            f" org/name:file.gguf), or {', '.join(KNOWN)}"
+        )
+    return _from_hub(match["repo"], match["file"], refresh)
+
+
+def _local(model: str) -> Path | None:
+    """The path that `model` is, or None if there is nothing at it."""
+    try:
+        path = Path(model).expanduser()
+        return path if model and path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # a name too long, a null byte, an unknown user's home
+        return None
+
+
+def _from_hub(repo: str, file: str | None, refresh: bool) -> Path:
+    """The snapshot folder of a repository, or one GGUF file of it, in huggingface_hub's own cache."""
+    logging.getLogger("huggingface_hub").setLevel(
+        logging.ERROR
+    )  # one line is all that a user sees of a failure
+    cached = _cached(repo, file)
+    if cached is not None and not refresh:
+        return cached
+    try:
+        return _download(repo, file)
+    except _Unreachable:
+        if cached is not None:
+            return cached
+        raise
+
+
+class _Unreachable(InputError):
+    """The hub did not answer."""
+
+
+def _cached(repo: str, file: str | None) -> Path | None:
+    """What the cache holds, if it is whole: an interrupted download leaves a folder that is not."""
+    import huggingface_hub
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        folder = Path(huggingface_hub.snapshot_download(repo, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    except (HFValidationError, OSError) as error:
+        raise InputError(f"cannot look up {repo!r} in the hub's cache: {error}") from error
+    if file is not None:
+        return folder / file if (folder / file).exists() else None
+    return folder if _is_whole(folder) else None
+
+
+def _download(repo: str, file: str | None) -> Path:
+    """Ask the hub what the repository has, and fetch what of it is needed and not in the cache yet."""
+    import huggingface_hub
+    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # re-exported
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        info = huggingface_hub.HfApi().model_info(repo, timeout=PATIENCE)
+        wanted = _wanted(repo, file, [sibling.rfilename for sibling in info.siblings or []])
+        folder = Path(huggingface_hub.snapshot_download(repo, allow_patterns=wanted))
+    except InputError:
+        raise
+    except (
+        Exception
+    ) as error:  # the library lets through those of its own, of its HTTP client and of the system
+        raise _hub_fault(repo, error) from error
+    return folder if file is None else folder / file
+
+
+def _wanted(repo: str, file: str | None, names: list[str]) -> list[str]:
+    """The patterns of the files to fetch, out of the repository's. InputError if it lacks what is needed."""
+    if file is not None:
+        if file not in names:
+            raise InputError(f"{repo!r} on the hub has no file {file!r}; {_ggufs(repo, names)}")
+        return [glob.escape(file)]
+    if "config.json" not in names or not {SINGLE, INDEX} & set(names):
+        raise InputError(f"{repo!r} on the hub has no config.json with safetensors; {_ggufs(repo, names)}")
+    return FOLDER_FILES
+
+
+def _ggufs(repo: str, names: list[str]) -> str:
+    found = [name for name in names if name.endswith(".gguf")]
+    if not found:
+        return "and it has no GGUF file; name another model"
+    return f"name one of its GGUF files, such as {repo}:{found[0]}"
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a snapshot holds a configuration and all the weights it should."""
+    if not (folder / "config.json").exists():
+        return False
+    if (folder / SINGLE).exists():
+        return True
+    return (folder / INDEX).exists() and all(
+        (folder / name).exists() for name in set(shard_names(folder).values())
+    )
+
+
+def _hub_fault(repo: str, error: Exception) -> InputError:
+    """One line for what huggingface_hub raised."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+    )
+
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return InputError(f"the disk is full while fetching {repo!r}; free some space and run it again")
+    if isinstance(error, GatedRepoError):
+        return InputError(
+            f"{repo!r} is gated: accept its terms on huggingface.co, then log in with `hf auth login`"
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return InputError(
+            f"the hub has no model {repo!r}, or it is private: check the name, or `hf auth login`"
+        )
+    if isinstance(error, HFValidationError):
+        return InputError(f"{repo!r} is not a valid hub id: {error}")
+    if isinstance(error, OfflineModeIsEnabled):
+        return _Unreachable(f"{repo!r} is not in the hub's cache and HF_HUB_OFFLINE is set; unset it")
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return _Unreachable(
+        f"{repo!r} is not in the hub's cache and cannot be fetched ({reason}); check the network, or"
+        " name a local model"
+    )

