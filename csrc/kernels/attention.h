@@ -1,0 +1,39 @@
+// What attention kernels are told. Shapes in elements.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace forerun {
+
+// How keys and values are kept. q8: 8 bits with one scale for each head's vector.
+enum class KvType : uint8_t { f32, f16, q8 };
+
+constexpr int kKeyBlock = 16;   // slots whose keys lie together, dimension by dimension
+constexpr int kChunk = 128;     // positions whose softmax is computed as one part; parts are merged in order
+constexpr int kMaxQueries = 12; // queries that one call of attend takes
+
+// Keys and values of one head of one layer of one sequence, indexed by slot.
+//   keys    [blocks][head_dim][kKeyBlock]      values  [slots][value_stride]
+struct KvHead {
+  KvType type;
+  int head_dim;
+  int value_stride;  // head_dim rounded up to 16
+  void* keys;
+  void* values;
+  float* key_scales;    // [slots], q8 only
+  float* value_scales;  // [slots], q8 only
+};
+
+// A query and the positions it sees: position p lies in slot p below `prefix`, in slot tail[p - prefix] from there on.
+struct Query {
+  const float* q;       // [head_dim], already scaled by 1 / sqrt(head_dim)
+  int first;            // first position seen (above 0 under a sliding window)
+  int prefix;
+  const int32_t* tail;  // slots of the remaining positions
+  int length;           // positions first .. length - 1 are seen
+};
+
+// A part of a softmax-weighted sum: [0] maximum, [1] sum of weights, [16 ..] weighted values. 16 + value_stride floats.
+constexpr int kPartHeader = 16;
+
+}  // namespace forerun

@@ -1,0 +1,89 @@
+#include "model/cache.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace forerun {
+namespace {
+
+constexpr int kStageRoom = 256;  // slots beyond the capacity: a tree has more nodes than levels
+size_t round64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+Cache::Cache(int layers, int kv_heads, int head_dim, KvType type, int capacity)
+    : layers_(layers), kv_heads_(kv_heads), head_dim_(head_dim), value_stride_((head_dim + 15) / 16 * 16), type_(type),
+      capacity_(capacity) {
+  if (layers < 1 || kv_heads < 1 || head_dim < 1 || head_dim > 4096 || capacity < 1 || capacity > (1 << 28))
+    throw std::invalid_argument("cache: shape out of range");
+  slots_ = (capacity + kStageRoom + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
+  element_ = type == KvType::f32 ? 4 : type == KvType::f16 ? 2 : 1;
+  keys_bytes_ = round64(static_cast<size_t>(slots_) * head_dim_ * element_);
+  values_bytes_ = round64(static_cast<size_t>(slots_) * value_stride_ * element_);
+  scales_bytes_ = type == KvType::q8 ? round64(static_cast<size_t>(slots_) * sizeof(float)) : 0;
+  head_bytes_ = keys_bytes_ + values_bytes_ + 2 * scales_bytes_;
+  memory_ = Buffer(head_bytes_ * kv_heads_ * layers_);
+}
+
+size_t Cache::bytes_per_token() const {
+  const size_t scales = type_ == KvType::q8 ? 2 * sizeof(float) : 0;
+  return static_cast<size_t>(layers_) * kv_heads_ * ((head_dim_ + value_stride_) * element_ + scales);
+}
+
+KvHead Cache::head(int layer, int kv_head) const {
+  uint8_t* base = memory_.as<uint8_t>() + (static_cast<size_t>(layer) * kv_heads_ + kv_head) * head_bytes_;
+  uint8_t* scales = base + keys_bytes_ + values_bytes_;
+  return {type_,
+          head_dim_,
+          value_stride_,
+          base,
+          base + keys_bytes_,
+          reinterpret_cast<float*>(scales),
+          reinterpret_cast<float*>(scales + scales_bytes_)};
+}
+
+void Cache::stage(std::vector<int32_t> parents) { parents_ = std::move(parents); }
+
+void Cache::commit(const int32_t* path, int count) {
+  int previous = -1;
+  for (int i = 0; i < count; i++) {
+    if (path[i] < 0 || path[i] >= staged() || parents_[path[i]] != previous)
+      throw std::invalid_argument("commit: not a path of the rows last computed");
+    previous = path[i];
+  }
+  if (length_ + count > capacity_) throw std::invalid_argument("commit: beyond the cache's capacity");
+  for (int i = 0; i < count; i++)
+    if (path[i] != i) move(length_ + path[i], length_ + i);
+  length_ += count;
+  parents_.clear();
+}
+
+void Cache::truncate(int length) {
+  if (length < 0 || length > length_)
+    throw std::invalid_argument("truncate: the cache holds " + std::to_string(length_) + " tokens");
+  length_ = length;
+  parents_.clear();
+}
+
+void Cache::move(int from, int to) {
+  for (int layer = 0; layer < layers_; layer++)
+    for (int h = 0; h < kv_heads_; h++) {
+      const KvHead kv = head(layer, h);
+      uint8_t* keys = static_cast<uint8_t*>(kv.keys);
+      const size_t block = static_cast<size_t>(head_dim_) * kKeyBlock;
+      const uint8_t* source = keys + ((from / kKeyBlock) * block + from % kKeyBlock) * element_;
+      uint8_t* target = keys + ((to / kKeyBlock) * block + to % kKeyBlock) * element_;
+      for (int d = 0; d < head_dim_; d++)
+        std::memcpy(target + d * kKeyBlock * element_, source + d * kKeyBlock * element_, element_);
+      uint8_t* values = static_cast<uint8_t*>(kv.values);
+      const size_t row = value_stride_ * element_;
+      std::memcpy(values + to * row, values + from * row, row);
+      if (type_ == KvType::q8) {
+        kv.key_scales[to] = kv.key_scales[from];
+        kv.value_scales[to] = kv.value_scales[from];
+      }
+    }
+}
+
+}  // namespace forerun

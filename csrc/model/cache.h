@@ -1,0 +1,48 @@
+// Keys and values of one sequence, with staging: a forward writes its rows behind the committed ones, commit keeps a path
+// of them. What is not committed never happened.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "runtime/buffer.h"
+
+namespace forerun {
+
+class Cache {
+ public:
+  // capacity: the most positions a row may have. Memory is reserved at once and used as positions are written.
+  // Throws std::invalid_argument on shapes that make no sense, std::bad_alloc without room.
+  Cache(int layers, int kv_heads, int head_dim, KvType type, int capacity);
+
+  int capacity() const { return capacity_; }
+  int length() const { return length_; }
+  int staged() const { return static_cast<int>(parents_.size()); }
+  size_t bytes_per_token() const;
+  KvHead head(int layer, int kv_head) const;
+  int layers() const { return layers_; }
+  int kv_heads() const { return kv_heads_; }
+  int head_dim() const { return head_dim_; }
+  int room() const { return slots_ - length_; }  // rows that one forward may stage
+
+  // Opens a stage of rows with these parents (indices within the stage, -1: the last committed token).
+  void stage(std::vector<int32_t> parents);
+  // Keeps the staged rows of `path` (root first, each the child of the one before) in order; forgets the others.
+  // A path that is a prefix of the stage moves nothing. Throws std::invalid_argument on anything else than a path.
+  void commit(const int32_t* path, int count);
+  // Forgets committed tokens from `length` on, and the stage. Throws std::invalid_argument when there are fewer.
+  void truncate(int length);
+
+ private:
+  void move(int from, int to);
+
+  int layers_, kv_heads_, head_dim_, value_stride_;
+  KvType type_;
+  int capacity_, slots_;
+  int length_ = 0;
+  std::vector<int32_t> parents_;
+  size_t element_, keys_bytes_, values_bytes_, scales_bytes_, head_bytes_;
+  Buffer memory_;
+};
+
+}  // namespace forerun

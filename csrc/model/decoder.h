@@ -1,0 +1,76 @@
+// The decoder of the Llama family (Llama, SmolLM2, Mistral, Qwen2, Qwen3): one forward over rows.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "model/cache.h"
+#include "runtime/buffer.h"
+#include "runtime/threads.h"
+#include "weights/packed.h"
+
+namespace forerun {
+
+struct DecoderShape {
+  int layers = 0, hidden = 0, intermediate = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
+  float norm_eps = 0.0f;
+  int window = 0;           // sliding window in positions, 0: none
+  float rope_scale = 1.0f;  // multiplies cosines and sines
+  std::vector<float> inv_freq;  // [head_dim / 2]
+};
+
+struct LayerWeights {
+  PackedLinear q, k, v, o, gate, up, down;
+  std::vector<float> input_norm, post_norm;  // [hidden]
+  std::vector<float> q_norm, k_norm;         // [head_dim], or empty
+};
+
+struct DecoderWeights {
+  PackedLinear embed;  // [vocab, hidden]
+  PackedLinear head;   // empty when the head is the embedding
+  std::vector<float> norm;
+  std::vector<LayerWeights> layers;
+};
+
+// Rows of one forward. Rows of one cache are adjacent; a row follows its parent, or its cache's last committed token.
+struct Batch {
+  int rows = 0;
+  const int32_t* tokens = nullptr;   // [rows]
+  const int32_t* parents = nullptr;  // [rows] index of an earlier row of the same cache, or -1
+  const int32_t* owners = nullptr;   // [rows] index into caches, not decreasing
+  std::vector<Cache*> caches;
+  std::vector<int32_t> logits;  // rows whose logits are wanted
+  std::vector<int32_t> taps;    // hidden states wanted: 0 the embedding's output, l layer l's, `layers` the last, after the norm
+};
+
+// Where a forward spent its time, in seconds.
+struct Profile {
+  double linear = 0, attention = 0, head = 0, other = 0;
+};
+
+class Decoder {
+ public:
+  Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Team> team, const Kernels* kernels);
+
+  const DecoderShape& shape() const { return shape_; }
+  int logits_stride() const;  // floats from one row of logits to the next: the vocabulary rounded up to a tile
+
+  // Computes and stages the rows. logits: [batch.logits.size()][logits_stride()]; features: [rows][taps][hidden].
+  // Throws std::invalid_argument when the batch contradicts itself, the model or its caches; nothing is staged then.
+  void forward(const Batch& batch, float* logits, float* features);
+
+  const Profile& profile() const { return profile_; }
+
+ private:
+  friend class Forward;
+  DecoderShape shape_;
+  DecoderWeights weights_;
+  std::shared_ptr<Team> team_;
+  const Kernels* kernels_;
+  Buffer workspace_;
+  Profile profile_;
+};
+
+}  // namespace forerun

@@ -1,0 +1,41 @@
+#include "runtime/bandwidth.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#include "runtime/buffer.h"
+
+namespace forerun {
+
+double read_bandwidth(Team& team, size_t bytes, int repeats) {
+  constexpr size_t kLine = 64, kPiece = size_t(1) << 20;
+  const size_t pieces = std::max<size_t>(1, bytes / kPiece);
+  Buffer buffer(pieces * kPiece, true);
+  uint8_t* data = buffer.as<uint8_t>();
+  std::memset(data, 1, pieces * kPiece);
+  std::atomic<uint64_t> sink{0};
+  double best = 0.0;
+  for (int r = 0; r < repeats; r++) {
+    const auto start = std::chrono::steady_clock::now();
+    team.run([&](int) {
+      uint64_t sum = 0;
+      for (int64_t p; (p = team.next(static_cast<int64_t>(pieces), 1)) >= 0;) {
+        const uint8_t* piece = data + static_cast<size_t>(p) * kPiece;
+        for (size_t i = 0; i < kPiece; i += kLine) {  // one word fetches its line
+          uint64_t word;
+          std::memcpy(&word, piece + i, sizeof word);
+          sum += word;
+        }
+      }
+      sink += sum;
+    });
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    best = std::max(best, static_cast<double>(pieces * kPiece) / seconds);
+  }
+  return sink == 0 ? 0.0 : best;
+}
+
+}  // namespace forerun

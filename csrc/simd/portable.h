@@ -1,0 +1,197 @@
+// Vector operations in plain C++: the reference for every other instruction set, and what runs where none fits.
+//
+// The interface (the same names in every header of this folder):
+//   vf   16 floats, vi   16 int32
+//   w8, w4   16 outputs x 4 inputs of signed 8-bit weights, of weights 0..15, as dot4 wants them
+//   vb       16 outputs x 2 inputs of bf16 weights, as dot2 wants them; xb  two inputs, the same for all 16 outputs
+// Every operation works lane by lane (hsum and hmax apart, whose order is fixed), so a lane's bits do not depend on
+// its neighbours. Compiled without contraction or fast-math: what is written is what is computed.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "simd/half.h"
+
+namespace forerun {
+namespace FORERUN_ISA {
+
+static constexpr int kLanes = 16;
+static constexpr bool kBf16Rows = false;  // inputs of bf16 weights stay in f32
+static constexpr int kRegisters = 8;      // vf values worth keeping in registers at once
+
+struct vf {
+  float v[16];
+};
+struct vi {
+  int32_t v[16];
+};
+
+#define FORERUN_LANES for (int i = 0; i < 16; i++)
+
+static inline vf set1(float x) {
+  vf r;
+  FORERUN_LANES r.v[i] = x;
+  return r;
+}
+static inline vf zero() { return set1(0.0f); }
+static inline vf load(const float* p) {
+  vf r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+static inline void store(float* p, vf a) { std::memcpy(p, a.v, sizeof a.v); }
+static inline vf load_f16(const uint16_t* p) {
+  vf r;
+  FORERUN_LANES r.v[i] = f16_to_f32(p[i]);
+  return r;
+}
+static inline vf load_bf16(const uint16_t* p) {
+  vf r;
+  FORERUN_LANES r.v[i] = bf16_to_f32(p[i]);
+  return r;
+}
+static inline void store_f16(uint16_t* p, vf a) { FORERUN_LANES p[i] = f32_to_f16(a.v[i]); }
+static inline void store_bf16(uint16_t* p, vf a) { FORERUN_LANES p[i] = f32_to_bf16(a.v[i]); }
+static inline vf load_s8(const int8_t* p) {
+  vf r;
+  FORERUN_LANES r.v[i] = float(p[i]);
+  return r;
+}
+
+static inline vf add(vf a, vf b) {
+  FORERUN_LANES a.v[i] += b.v[i];
+  return a;
+}
+static inline vf sub(vf a, vf b) {
+  FORERUN_LANES a.v[i] -= b.v[i];
+  return a;
+}
+static inline vf mul(vf a, vf b) {
+  FORERUN_LANES a.v[i] *= b.v[i];
+  return a;
+}
+static inline vf div(vf a, vf b) {
+  FORERUN_LANES a.v[i] /= b.v[i];
+  return a;
+}
+// a*b+c, with one rounding where the set has a fused instruction
+static inline vf fma(vf a, vf b, vf c) {
+  FORERUN_LANES c.v[i] += a.v[i] * b.v[i];
+  return c;
+}
+static inline vf max(vf a, vf b) {
+  FORERUN_LANES a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+static inline vf min(vf a, vf b) {
+  FORERUN_LANES a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+static inline vf abs(vf a) {
+  FORERUN_LANES a.v[i] = std::fabs(a.v[i]);
+  return a;
+}
+static inline vf round_even(vf a) {
+  FORERUN_LANES a.v[i] = std::nearbyint(a.v[i]);
+  return a;
+}
+// a * 2^n for integral n in [-252, 254], exact but for the final rounding
+static inline vf scale2(vf a, vf n) {
+  FORERUN_LANES {
+    int32_t e = int32_t(n.v[i]), h = e / 2;
+    a.v[i] = a.v[i] * bits_to_f32(uint32_t(h + 127) << 23) * bits_to_f32(uint32_t(e - h + 127) << 23);
+  }
+  return a;
+}
+// lanes n.. replaced by fill
+static inline vf keep_first(vf a, int n, float fill) {
+  FORERUN_LANES if (i >= n) a.v[i] = fill;
+  return a;
+}
+static inline float hsum(vf a) {
+  for (int w = 8; w > 0; w /= 2)
+    for (int i = 0; i < w; i++) a.v[i] += a.v[i + w];
+  return a.v[0];
+}
+static inline float hmax(vf a) {
+  float m = a.v[0];
+  FORERUN_LANES m = a.v[i] > m ? a.v[i] : m;
+  return m;
+}
+
+static inline vi izero() {
+  vi r;
+  std::memset(r.v, 0, sizeof r.v);
+  return r;
+}
+static inline vi iset1(int32_t x) {
+  vi r;
+  FORERUN_LANES r.v[i] = x;
+  return r;
+}
+static inline vf to_float(vi a) {
+  vf r;
+  FORERUN_LANES r.v[i] = float(a.v[i]);
+  return r;
+}
+// round to nearest even and saturate to [-127, 127]
+static inline void store_s8(int8_t* p, vf a) {
+  FORERUN_LANES {
+    float r = std::nearbyint(a.v[i]);
+    p[i] = int8_t(r > 127.0f ? 127.0f : r >= -127.0f ? r : -127.0f);  // NaN: -127
+  }
+}
+
+// 8-bit weights: 16 outputs x 4 consecutive inputs, the four inputs of an output adjacent. Signed weights are stored with
+// 128 added; where kBiased8, dot4 takes them as stored, and sums start at -128 times the sum of the inputs.
+static constexpr bool kBiased8 = false;
+struct w8 {
+  int8_t v[64];
+};
+struct w4 {
+  uint8_t v[64];
+};
+static inline w8 load_w8(const uint8_t* p) {
+  w8 r;
+  for (int i = 0; i < 64; i++) r.v[i] = int8_t(p[i] - 128);
+  return r;
+}
+// 64 bytes: four inputs in the low halves, the next four in the high ones
+static inline void load_w4(const uint8_t* p, w4& low, w4& high) {
+  for (int i = 0; i < 64; i++) {
+    low.v[i] = p[i] & 15;
+    high.v[i] = p[i] >> 4;
+  }
+}
+// acc += the products with four inputs x in [-127, 127], exactly
+template <class W>
+static inline vi dot4(vi acc, const W& w, const int8_t* x) {
+  FORERUN_LANES for (int j = 0; j < 4; j++) acc.v[i] += int32_t(w.v[4 * i + j]) * x[j];
+  return acc;
+}
+
+// bf16 weights: 16 outputs x 2 consecutive inputs, the two inputs of an output adjacent
+struct vb {
+  vf even, odd;
+};
+struct xb {
+  float even, odd;
+};
+static inline vb load_pairs(const uint16_t* p) {
+  vb r;
+  FORERUN_LANES {
+    r.even.v[i] = bf16_to_f32(p[2 * i]);
+    r.odd.v[i] = bf16_to_f32(p[2 * i + 1]);
+  }
+  return r;
+}
+// x: a prepared row (f32 here, as kBf16Rows says), k: index of the pair
+static inline xb pair_of(const void* x, int k) {
+  const float* f = static_cast<const float*>(x) + 2 * k;
+  return {f[0], f[1]};
+}
+static inline vf dot2(vf acc, vb w, xb x) { return fma(w.odd, set1(x.odd), fma(w.even, set1(x.even), acc)); }
+
+}  // namespace FORERUN_ISA
+}  // namespace forerun

@@ -1,0 +1,1 @@
+"""Where models are computed: `cpu` (the C++ core)."""

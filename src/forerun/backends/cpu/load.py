@@ -1,0 +1,128 @@
+"""From a checkpoint to a model on the CPU: every tensor packed once, in parallel, into the kernels' layout."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from forerun import _core
+from forerun.backends.cpu.backend import CpuBackend, usable_cores
+from forerun.errors import InputError
+from forerun.models.checkpoint import Checkpoint
+from forerun.models.config import ModelConfig
+from forerun.weights.tensor import Tensor
+
+DTYPES = ("auto", "f32", "bf16", "q8", "q4")
+KV_TYPES = ("auto", "f32", "f16", "q8")
+
+_LAYER = re.compile(r"layers\.(\d+)\.(?:self_attn|mlp)?\.?(\w+)\.(weight|bias)")
+
+
+def load_backend(
+    checkpoint: Checkpoint,
+    *,
+    dtype: str = "auto",
+    threads: int | None = None,
+    kv: str = "auto",
+    kernels: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> CpuBackend:
+    """Pack a checkpoint's weights and make a model of them.
+
+    Args:
+        dtype: how weights are executed. "auto" keeps each tensor's own type; "q4" keeps the embedding and the head
+            in 8 bits.
+        threads: threads to compute with; all usable cores by default.
+        kv: how the cache keeps keys and values; "auto" is f32 with dtype f32 and f16 otherwise.
+        kernels: an instruction set by name; the machine's best by default.
+        progress: called with (tensors packed, tensors in all).
+
+    Raises:
+        InputError: an option or a tensor that cannot be used.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"no dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
+    if kv not in KV_TYPES:
+        raise InputError(f"no cache type {kv!r}; choose one of {', '.join(KV_TYPES)}")
+    threads = usable_cores() if threads is None else threads
+    if not 1 <= threads <= 1024:
+        raise InputError(f"{threads} threads cannot be used; give a number from 1 to 1024")
+    if kernels and kernels not in _core.available_kernels():
+        raise InputError(f"no kernels {kernels!r} here; this machine has {', '.join(_core.available_kernels())}")
+    config, tensors = checkpoint.config, checkpoint.tensors
+    team = _core.Team(threads)
+    weights = _core.Weights(config.layers, team)
+    formats: Counter[str] = Counter()
+    for done, (name, tensor) in enumerate(tensors.items()):
+        layer, short = _place(name)
+        if len(tensor.shape) == 1:
+            if not name.endswith(".bias"):
+                weights.set_norm(layer, short, _floats(tensor))
+            continue
+        bias = tensors.get(name.removesuffix("weight") + "bias")
+        format = _format(dtype, short)
+        order = _row_order(config, short)
+        packed, bytes_read = weights.set_linear(
+            layer,
+            short,
+            tensor.kind,
+            tensor.data,
+            *tensor.shape,
+            format,
+            order,
+            None if bias is None else _floats(bias) if order is None else _floats(bias)[order],
+        )
+        if short != "embed_tokens" or config.tied:
+            formats[packed] += bytes_read
+        if progress is not None:
+            progress(done + 1, len(tensors))
+    model = _core.Model(
+        config.hidden_size,
+        config.intermediate_size,
+        config.heads,
+        config.kv_heads,
+        config.head_dim,
+        config.vocab_size,
+        config.norm_eps,
+        config.window,
+        config.rope_scale,
+        np.ascontiguousarray(config.inv_freq, dtype=np.float32),
+        weights,
+        team,
+        kernels,
+    )
+    return CpuBackend(config, model, ("f32" if dtype == "f32" else "f16") if kv == "auto" else kv, formats)
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Layer (-1: none) and short name of a tensor: 'layers.3.mlp.up_proj.weight' -> (3, 'up_proj')."""
+    match = _LAYER.fullmatch(name)
+    return (int(match[1]), match[2]) if match else (-1, name.split(".")[0])
+
+
+def _format(dtype: str, short: str) -> str:
+    return "q8" if dtype == "q4" and short in ("embed_tokens", "lm_head") else dtype
+
+
+def _row_order(config: ModelConfig, short: str) -> npt.NDArray[np.int32] | None:
+    """Source rows of q and k in the order of half-split rotation, where the file has pairs side by side."""
+    if not config.rope_interleaved or short not in ("q_proj", "k_proj"):
+        return None
+    heads = config.heads if short == "q_proj" else config.kv_heads
+    rows = np.arange(heads * config.head_dim, dtype=np.int32)
+    return np.ascontiguousarray(rows.reshape(heads, config.head_dim // 2, 2).swapaxes(1, 2).reshape(-1))
+
+
+def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """A norm or a bias as float32."""
+    if tensor.kind == "F32":
+        return tensor.data.view(np.float32).copy()
+    if tensor.kind == "F16":
+        return tensor.data.view(np.float16).astype(np.float32)
+    if tensor.kind == "BF16":
+        return (tensor.data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    raise InputError(f"tensor {tensor.name!r} is a vector of type {tensor.kind}; vectors must be F32, F16 or BF16")
