@@ -1,0 +1,34 @@
+// The table of one instruction set. Include after its simd header, in a file of its own compiled for that set.
+#include "simd/math.h"
+
+#include "kernels/attention.inl"
+#include "kernels/elementwise.inl"
+#include "kernels/linear.inl"
+
+namespace forerun {
+namespace FORERUN_ISA {
+
+static constexpr Kernels make_table(const char* name) {
+  Kernels k{};
+  k.name = name;
+  k.row_kind = row_kind;
+  k.row_bytes = row_bytes;
+  k.prepare = prepare;
+  k.linear = linear;
+  k.rms_norm = rms_norm;
+  k.rope = rope;
+  k.scale = scale;
+  k.accumulate = accumulate;
+  k.swiglu = swiglu;
+  k.argmax = argmax;
+  k.store_key = store_key;
+  k.store_value = store_value;
+  k.attend_scratch = attend_scratch;
+  k.attend = attend;
+  k.merge = merge;
+  k.finish = finish;
+  return k;
+}
+
+}  // namespace FORERUN_ISA
+}  // namespace forerun

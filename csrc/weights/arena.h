@@ -1,0 +1,34 @@
+// Memory for weights: large mappings on huge pages, handed out in order and freed together.
+#pragma once
+#include <mutex>
+#include <vector>
+
+#include "runtime/buffer.h"
+
+namespace forerun {
+
+class Arena {
+ public:
+  // Zeroed memory, aligned to 64 bytes, valid as long as the arena. Throws std::bad_alloc.
+  uint8_t* take(size_t bytes) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    const size_t rounded = (bytes + 63) / 64 * 64;
+    if (chunks_.empty() || chunks_.back().size() - used_ < rounded) {
+      chunks_.emplace_back(rounded > kChunkBytes ? rounded : kChunkBytes, true);
+      used_ = 0;
+    }
+    uint8_t* at = chunks_.back().as<uint8_t>() + used_;
+    used_ += rounded;
+    total_ += rounded;
+    return at;
+  }
+  size_t bytes() const { return total_; }  // handed out so far
+
+ private:
+  static constexpr size_t kChunkBytes = size_t(64) << 20;
+  std::mutex mutex_;
+  std::vector<Buffer> chunks_;
+  size_t used_ = 0, total_ = 0;
+};
+
+}  // namespace forerun

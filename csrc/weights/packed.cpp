@@ -1,0 +1,273 @@
+#include "weights/packed.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "kernels/layout.h"
+#include "simd/half.h"
+#include "weights/quantise.h"
+
+namespace forerun {
+
+namespace {
+
+bool quantised(Format f) { return f == Format::q8 || f == Format::q4; }
+
+// Whether the kind's integers are executed as they are, with its own scales.
+bool keeps_integers(SourceKind kind, Format execution) {
+  const SourceTraits& t = traits(kind);
+  return t.integer && (execution == Format::q8 || (execution == Format::q4 && t.highest - t.lowest == 15));
+}
+
+size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+int bytes_per_weight(Format f) { return f == Format::f32 ? 4 : 2; }
+
+// The power of two whose multiples keep f16 scales precise: `largest` lies just below f16's maximum.
+float unit_for(float largest) {
+  if (!(largest > 0.0f)) return 1.0f;
+  const int exponent = std::ilogb(largest) - 15;
+  const float unit = std::ldexp(1.0f, exponent < -126 ? -126 : exponent);
+  return largest / unit < 65520.0f ? unit : 2.0f * unit;
+}
+
+float larger_finite(float top, float x) {
+  const float a = std::fabs(x);
+  return a > top && std::isfinite(a) ? a : top;
+}
+
+// The 16 rows of a tile; null where the layer has fewer outputs.
+struct Rows {
+  const uint8_t* row[kTile];
+};
+
+// --- float formats ---------------------------------------------------------------------------------------------------
+
+// Tile layout: for each step of `together` inputs, those of output 0, of output 1, ... Elements of `size` bytes.
+template <int size>
+void pack_as_is(const Rows& rows, int inputs, int together, uint8_t* tile) {
+  for (int k = 0; k < inputs; k += together)
+    for (int i = 0; i < kTile; i++, tile += size * together)
+      if (rows.row[i]) std::memcpy(tile, rows.row[i] + static_cast<size_t>(k) * size, static_cast<size_t>(size) * std::min(together, inputs - k));
+}
+
+void pack_floats(SourceKind kind, Format execution, const Rows& rows, int inputs, uint8_t* tile) {
+  const int together = execution == Format::bf16 ? 2 : 1;
+  std::vector<float> wide(static_cast<size_t>(inputs));
+  for (int i = 0; i < kTile; i++) {
+    if (!rows.row[i]) continue;
+    dequantise_row(kind, rows.row[i], inputs, wide.data());
+    for (int k = 0; k < inputs; k++) {
+      const size_t at = static_cast<size_t>(k / together) * kTile * together + i * together + k % together;
+      if (execution == Format::f32) reinterpret_cast<float*>(tile)[at] = wide[k];
+      else reinterpret_cast<uint16_t*>(tile)[at] = execution == Format::bf16 ? f32_to_bf16(wide[k]) : f32_to_f16(wide[k]);
+    }
+  }
+}
+
+// --- quantised formats -----------------------------------------------------------------------------------------------
+
+// A tile's integers and scales before they are laid out.
+struct Integers {
+  int inputs, scales_per_row;
+  std::vector<int8_t> q;                 // [kTile][inputs]
+  std::vector<float> scale, minimum;     // [kTile][scales_per_row]
+  float unit = 1.0f;
+
+  Integers(int inputs, int group) : inputs(inputs), scales_per_row(inputs / group) {
+    q.resize(static_cast<size_t>(kTile) * inputs);
+    scale.resize(static_cast<size_t>(kTile) * scales_per_row);
+    minimum.resize(scale.size());
+  }
+  int8_t* q_row(int i) { return q.data() + static_cast<size_t>(i) * inputs; }
+  float* scale_row(int i) { return scale.data() + static_cast<size_t>(i) * scales_per_row; }
+  float* minimum_row(int i) { return minimum.data() + static_cast<size_t>(i) * scales_per_row; }
+};
+
+void read_integers(SourceKind kind, const Rows& rows, Integers* tile) {
+  float largest = 0.0f;
+  for (int i = 0; i < kTile; i++) {
+    if (!rows.row[i]) {
+      std::memset(tile->q_row(i), 0, static_cast<size_t>(tile->inputs));
+      std::fill_n(tile->scale_row(i), tile->scales_per_row, 0.0f);
+      std::fill_n(tile->minimum_row(i), tile->scales_per_row, 0.0f);
+      continue;
+    }
+    integer_row(kind, rows.row[i], tile->inputs, tile->q_row(i), tile->scale_row(i), tile->minimum_row(i));
+    for (int g = 0; g < tile->scales_per_row; g++)
+      largest = larger_finite(larger_finite(largest, tile->scale_row(i)[g]), tile->minimum_row(i)[g]);
+  }
+  tile->unit = unit_for(largest);
+}
+
+// Floats, or integers that do not fit: quantised anew.
+void make_integers(SourceKind kind, Format execution, const Rows& rows, int inputs, Integers* tile) {
+  std::vector<float> wide(static_cast<size_t>(kTile) * tile->inputs);
+  float largest = 0.0f;
+  for (int i = 0; i < kTile; i++) {
+    float* row = wide.data() + static_cast<size_t>(i) * tile->inputs;
+    if (rows.row[i]) dequantise_row(kind, rows.row[i], inputs, row);
+    for (int k = 0; k < inputs; k++) largest = larger_finite(largest, row[k]);
+  }
+  const Rounding rounding{unit_for(2.0f * largest)};
+  tile->unit = rounding.unit;
+  for (int i = 0; i < kTile; i++)
+    for (int g = 0; g < tile->scales_per_row; g++) {
+      const float* x = wide.data() + static_cast<size_t>(i) * tile->inputs + g * kGroup;
+      int8_t* q = tile->q_row(i) + g * kGroup;
+      const int n = std::min(kGroup, inputs - g * kGroup);
+      if (execution == Format::q4) quantise_q4(x, n, rounding, q, tile->scale_row(i) + g, tile->minimum_row(i) + g);
+      else quantise_q8(x, n, rounding, q, tile->scale_row(i) + g);
+    }
+}
+
+// offset: what is added to an integer to store it.
+void lay_out_q8(const Integers& tile, int g, int offset, uint8_t* out) {
+  for (int s = 0; s < kGroup / 4; s++)
+    for (int i = 0; i < kTile; i++, out += 4) {
+      const int8_t* q = tile.q.data() + static_cast<size_t>(i) * tile.inputs + g * kGroup + 4 * s;
+      for (int j = 0; j < 4; j++) out[j] = uint8_t(q[j] + offset);
+    }
+}
+void lay_out_q4(const Integers& tile, int g, int offset, uint8_t* out) {
+  for (int s = 0; s < kGroup / 8; s++)
+    for (int i = 0; i < kTile; i++, out += 4) {
+      const int8_t* q = tile.q.data() + static_cast<size_t>(i) * tile.inputs + g * kGroup + 8 * s;
+      for (int j = 0; j < 4; j++) out[j] = uint8_t((q[j] + offset) | (q[j + 4] + offset) << 4);
+    }
+}
+
+void lay_out(const Linear& w, const Integers& tile, int lowest, uint8_t* out) {
+  const int halves = kGroup / w.group;
+  const size_t weights = static_cast<size_t>(kGroup) * kTile / (w.format == Format::q8 ? 1 : 2);
+  const float inverse = 1.0f / tile.unit;
+  for (int g = 0; g < tile.inputs / kGroup; g++, out += group_bytes(w.format, w.has_min, w.group)) {
+    if (w.format == Format::q8) lay_out_q8(tile, g, 128, out);
+    else lay_out_q4(tile, g, -lowest, out);
+    uint16_t* scales = reinterpret_cast<uint16_t*>(out + weights);
+    for (int h = 0; h < halves; h++)
+      for (int i = 0; i < kTile; i++)
+        *scales++ = f32_to_f16(tile.scale[static_cast<size_t>(i) * tile.scales_per_row + g * halves + h] * inverse);
+    if (!w.has_min) continue;
+    for (int i = 0; i < kTile; i++)
+      *scales++ = f32_to_f16(tile.minimum[static_cast<size_t>(i) * tile.scales_per_row + g] * inverse);
+  }
+}
+
+}  // namespace
+
+Format automatic_format(SourceKind kind) {
+  switch (kind) {
+    case SourceKind::F32: return Format::f32;
+    case SourceKind::F16: return Format::f16;
+    case SourceKind::BF16: return Format::bf16;
+    default: return keeps_integers(kind, Format::q4) ? Format::q4 : Format::q8;
+  }
+}
+
+PackedLinear::PackedLinear(std::shared_ptr<Arena> arena, SourceKind kind, Format execution, int outputs, int inputs, const float* bias)
+    : arena_(std::move(arena)), kind_(kind) {
+  source_row_bytes(kind, inputs);
+  if (outputs <= 0) throw std::invalid_argument("a linear layer needs outputs");
+  Linear& w = view_;
+  w.format = execution;
+  w.outputs = outputs;
+  w.inputs = inputs;
+  w.tiles = (outputs + kTile - 1) / kTile;
+  w.group = kGroup;
+  if (quantised(execution)) {
+    const SourceTraits& t = traits(kind);
+    const bool keep = keeps_integers(kind, execution);
+    w.has_min = keep ? t.has_min : execution == Format::q4;
+    w.group = keep ? t.group : kGroup;
+    w.tile_bytes = round_up(round_up(inputs, kGroup) / kGroup * group_bytes(execution, w.has_min, w.group), 64);
+    unit_ = reinterpret_cast<float*>(arena_->take(sizeof(float) * w.tiles));
+  } else {
+    w.tile_bytes = round_up(round_up(inputs, 2) * kTile * bytes_per_weight(execution), 64);
+  }
+  data_ = arena_->take(bytes());
+  w.data = data_;
+  w.unit = unit_;
+  if (bias) {
+    float* own = reinterpret_cast<float*>(arena_->take(sizeof(float) * w.tiles * kTile));
+    std::memcpy(own, bias, sizeof(float) * outputs);
+    w.bias = own;
+  }
+}
+
+void PackedLinear::pack_tiles(const Source& source, const int32_t* row_order, int tile_begin, int tile_end) {
+  const Linear& w = view_;
+  const size_t row_bytes = source_row_bytes(source.kind, w.inputs);
+  const size_t held = source.raw_bytes / row_bytes;
+  if (source.kind != kind_ || held < static_cast<size_t>(w.outputs) || tile_begin < 0 || tile_end > w.tiles)
+    throw std::invalid_argument("a tensor is shorter than its shape says");
+  const int padded = static_cast<int>(round_up(w.inputs, kGroup));
+  const bool keep = keeps_integers(source.kind, w.format);
+  Integers integers(quantised(w.format) ? padded : 0, w.group);
+  for (int t = tile_begin; t < tile_end; t++) {
+    Rows rows{};
+    for (int i = 0; i < kTile && t * kTile + i < w.outputs; i++) {
+      const int output = t * kTile + i, row = row_order ? row_order[output] : output;
+      if (row < 0 || static_cast<size_t>(row) >= held) throw std::invalid_argument("a row order names a row that is not there");
+      rows.row[i] = source.raw + row * row_bytes;
+    }
+    uint8_t* tile = data_ + t * w.tile_bytes;
+    if (quantised(w.format)) {
+      if (keep) read_integers(source.kind, rows, &integers);
+      else make_integers(source.kind, w.format, rows, w.inputs, &integers);
+      unit_[t] = integers.unit;
+      lay_out(w, integers, keep ? traits(source.kind).lowest : 0, tile);
+    } else if (source.kind == SourceKind::F32 && w.format == Format::f32) {
+      pack_as_is<4>(rows, w.inputs, 1, tile);
+    } else if (source.kind == SourceKind::F16 && w.format == Format::f16) {
+      pack_as_is<2>(rows, w.inputs, 1, tile);
+    } else if (source.kind == SourceKind::BF16 && w.format == Format::bf16) {
+      pack_as_is<2>(rows, w.inputs, 2, tile);
+    } else {
+      pack_floats(source.kind, w.format, rows, w.inputs, tile);
+    }
+  }
+}
+
+void PackedLinear::unpack_row(int row, float* out) const {
+  const Linear& w = view_;
+  const uint8_t* tile = w.data + static_cast<size_t>(row / kTile) * w.tile_bytes;
+  const int i = row % kTile, together = w.format == Format::bf16 ? 2 : 1;
+  const size_t bytes = quantised(w.format) ? group_bytes(w.format, w.has_min, w.group) : 0;
+  const size_t weights = static_cast<size_t>(kGroup) * kTile / (w.format == Format::q8 ? 1 : 2);
+  for (int k = 0; k < w.inputs; k++) {
+    const size_t at = static_cast<size_t>(k / together) * kTile * together + i * together + k % together;
+    switch (w.format) {
+      case Format::f32: out[k] = reinterpret_cast<const float*>(tile)[at]; continue;
+      case Format::f16: out[k] = f16_to_f32(reinterpret_cast<const uint16_t*>(tile)[at]); continue;
+      case Format::bf16: out[k] = bf16_to_f32(reinterpret_cast<const uint16_t*>(tile)[at]); continue;
+      default: break;
+    }
+    const uint8_t* group = tile + k / kGroup * bytes;
+    const uint16_t* scales = reinterpret_cast<const uint16_t*>(group + weights);
+    const int in_group = k % kGroup, step = in_group / 4, j = in_group % 4;
+    int q;
+    if (w.format == Format::q8) {
+      q = int(group[step * 4 * kTile + 4 * i + j]) - 128;
+    } else {
+      const uint8_t pair = group[step / 2 * 4 * kTile + 4 * i + j];
+      q = (step % 2 ? pair >> 4 : pair & 15) - (w.has_min ? 0 : 8);
+    }
+    const float scale = f16_to_f32(scales[w.group == kGroup ? i : in_group / w.group * kTile + i]);
+    const float minimum = w.has_min ? f16_to_f32(scales[kTile + i]) : 0.0f;
+    out[k] = (scale * float(q) + minimum) * w.unit[row / kTile];
+  }
+}
+
+PackedLinear pack(std::shared_ptr<Arena> arena, const Source& source, Format execution, int outputs, int inputs,
+                  const int32_t* row_order, const float* bias) {
+  PackedLinear packed(std::move(arena), source.kind, execution, outputs, inputs, bias);
+  packed.pack_tiles(source, row_order, 0, packed.view().tiles);
+  return packed;
+}
+
+}  // namespace forerun
