@@ -8,8 +8,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -42,6 +45,25 @@ KvType kv_type(const std::string& name) {
   if (name == "f16") return KvType::f16;
   if (name == "q8") return KvType::q8;
   throw std::invalid_argument("no cache type '" + name + "'");
+}
+
+constexpr const char* kFormatNames[] = {"f32", "f16", "bf16", "q8", "q4"};
+
+std::string format_name(Format format) { return kFormatNames[static_cast<int>(format)]; }
+
+Format format_named(const std::string& name, SourceKind kind) {
+  if (name == "auto") return automatic_format(kind);
+  for (int i = 0; i < 5; i++)
+    if (name == kFormatNames[i]) return static_cast<Format>(i);
+  throw std::invalid_argument("no format '" + name + "'");
+}
+
+std::vector<std::string> kernel_names() {
+  const Kernels* tables[8];
+  const int n = available_kernels(tables, 8);
+  std::vector<std::string> names;
+  for (int i = 0; i < n; i++) names.emplace_back(tables[i]->name);
+  return names;
 }
 
 const Kernels* kernels_named(const std::string& name) {
@@ -100,17 +122,27 @@ class Weights {
   std::pair<std::string, size_t> set_linear(int layer, const std::string& name, const std::string& kind, const Bytes& data, int outputs, int inputs,
                   const std::string& format, const std::optional<Ints>& row_order, const std::optional<Floats>& bias) {
     PackedLinear& into = linear(layer, name);
-    const int32_t* order = nullptr;
-    if (row_order) {
-      if (row_order->size() != static_cast<size_t>(outputs)) throw std::invalid_argument("weights: row order of another length");
-      for (size_t i = 0; i < row_order->size(); i++)
-        if (row_order->data()[i] < 0 || row_order->data()[i] >= outputs) throw std::invalid_argument("weights: row order out of range");
-      order = row_order->data();
-    }
+    const Source source{source_kind(kind), data.data(), data.size()};
+    if (outputs < 1 || inputs < 1 || source.raw_bytes / source_row_bytes(source.kind, inputs) < static_cast<size_t>(outputs))
+      throw std::invalid_argument("weights: a tensor is shorter than its shape says");
+    if (row_order && row_order->size() != static_cast<size_t>(outputs)) throw std::invalid_argument("weights: row order of another length");
     if (bias && bias->size() != static_cast<size_t>(outputs)) throw std::invalid_argument("weights: bias of another length");
+    const int32_t* order = row_order ? row_order->data() : nullptr;
+    for (int i = 0; order && i < outputs; i++)
+      if (order[i] < 0 || order[i] >= outputs) throw std::invalid_argument("weights: row order out of range");
     nb::gil_scoped_release release;
-    into = PackedLinear::pack(source_kind(kind), data.data(), data.size(), outputs, inputs, order, execution_format(format, source_kind(kind)),
-                              bias ? bias->data() : nullptr, *team_);
+    PackedLinear packed(arena_, source.kind, format_named(format, source.kind), outputs, inputs, bias ? bias->data() : nullptr);
+    std::atomic<bool> failed{false};  // a team's body must not throw
+    const int tiles = packed.view().tiles;
+    team_->run([&](int) {
+      try {
+        for (int64_t t; (t = team_->next(tiles, 8)) >= 0;) packed.pack_tiles(source, order, static_cast<int>(t), std::min(tiles, static_cast<int>(t) + 8));
+      } catch (const std::exception&) {
+        failed = true;
+      }
+    });
+    if (failed) throw std::bad_alloc();
+    into = std::move(packed);
     return {format_name(into.view().format), into.bytes()};
   }
 
@@ -152,6 +184,7 @@ class Weights {
   }
 
   std::shared_ptr<Team> team_;
+  std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
   DecoderWeights weights_;
 };
 
@@ -235,7 +268,7 @@ class Model {
 
 NB_MODULE(_core, m) {
   using namespace forerun;
-  m.def("available_kernels", &available_kernels, "Names of the kernels that this machine can run, the best first.");
+  m.def("available_kernels", &kernel_names, "Names of the kernels that this machine can run, the best first.");
   m.def("read_bandwidth",
         [](Team& team, int megabytes, int repeats) {
           if (megabytes < 1 || megabytes > 65536 || repeats < 1) throw std::invalid_argument("read_bandwidth: out of range");

@@ -21,9 +21,9 @@ constexpr int kKinds = 3;         // RowKind values
 size_t round64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Carves arrays out of one buffer: the first pass counts, the second one points.
-class Arena {
+class Workspace {
  public:
-  explicit Arena(uint8_t* base) : base_(base) {}
+  explicit Workspace(uint8_t* base) : base_(base) {}
   template <class T>
   T* take(size_t count) {
     T* p = reinterpret_cast<T*>(base_ + used_);
@@ -117,18 +117,18 @@ class Forward {
 };
 
 void Forward::lay_out(uint8_t* base) {
-  Arena arena(base);
+  Workspace space(base);
   const size_t n = n_, heads = shape_.heads, half = shape_.head_dim / 2;
   const int widest = std::max({shape_.hidden, shape_.heads * shape_.head_dim, shape_.intermediate});
-  hidden_ = arena.take<float>(n * shape_.hidden);
-  cos_ = arena.take<float>(n * half);
-  sin_ = arena.take<float>(n * half);
-  queries_ = arena.take<float>(n * heads * shape_.head_dim);
-  attended_ = arena.take<float>(n * heads * shape_.head_dim);
-  parts_ = arena.take<float>(split_ ? static_cast<size_t>(plan_.chunks) * n * heads * part_stride_ : 0);
+  hidden_ = space.take<float>(n * shape_.hidden);
+  cos_ = space.take<float>(n * half);
+  sin_ = space.take<float>(n * half);
+  queries_ = space.take<float>(n * heads * shape_.head_dim);
+  attended_ = space.take<float>(n * heads * shape_.head_dim);
+  parts_ = space.take<float>(split_ ? static_cast<size_t>(plan_.chunks) * n * heads * part_stride_ : 0);
   const auto prepared = [&](Prepared& p, size_t rows, int inputs) {
     for (int kind = 0; kind < kKinds; kind++)
-      p.rows[kind] = arena.take<uint8_t>(rows * k_.row_bytes(static_cast<RowKind>(kind), inputs));
+      p.rows[kind] = space.take<uint8_t>(rows * k_.row_bytes(static_cast<RowKind>(kind), inputs));
   };
   const int rows_in = std::max(shape_.hidden, shape_.heads * shape_.head_dim);
   const bool alone = private_rows(n_);
@@ -139,14 +139,14 @@ void Forward::lay_out(uint8_t* base) {
   const size_t unit_width = std::max(kPieceTiles * kTile, std::lcm(16, shape_.head_dim));
   for (Private& p : private_) {
     if (alone) prepared(p.rows, n, rows_in);
-    p.norm = arena.take<float>(widest + 16);
-    p.out = arena.take<float>(block * unit_width);
-    p.out2 = arena.take<float>(block * unit_width);
-    p.scratch = arena.take<float>(k_.attend_scratch(plan_.tail_blocks) + 2 * value_stride_);
-    p.parts = arena.take<float>(static_cast<size_t>(2) * kMaxQueries * part_stride_);
-    p.queries = arena.take<Query>(kMaxQueries);
+    p.norm = space.take<float>(widest + 16);
+    p.out = space.take<float>(block * unit_width);
+    p.out2 = space.take<float>(block * unit_width);
+    p.scratch = space.take<float>(k_.attend_scratch(plan_.tail_blocks) + 2 * value_stride_);
+    p.parts = space.take<float>(static_cast<size_t>(2) * kMaxQueries * part_stride_);
+    p.queries = space.take<Query>(kMaxQueries);
   }
-  bytes_ = arena.used();
+  bytes_ = space.used();
 }
 
 void Forward::run(int thread) {
