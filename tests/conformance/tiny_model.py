@@ -1,7 +1,8 @@
 """A tiny attention model in numpy: the reference backend of the conformance suite.
 
-Every row is computed on its own, from the keys and values of its own path in logical order, so its results cannot
-depend on what else is in the forward. Keys and values are staged in slots and kept by `commit`, like the real
+Every row is computed on its own, from the keys and values of its own path in logical order, so its results
+cannot depend on what else is in the forward. Keys and values are staged in slots and kept by `commit`, like
+the real
 thing: a cache that mixes up slots, positions or branches changes the logits.
 """
 
@@ -46,7 +47,8 @@ class TinyCache:
 
 
 class TinyBackend:
-    """Random weights from a seed. `sharpness` scales the logits: small is nearly uniform, large nearly certain."""
+    """Random weights from a seed. `sharpness` scales the logits: small is nearly uniform, large nearly
+    certain."""
 
     def __init__(self, vocab_size: int = 24, seed: int = 0, sharpness: float = 3.0) -> None:
         draw = np.random.default_rng(seed)

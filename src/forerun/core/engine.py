@@ -69,7 +69,7 @@ def decode(
     text = list(prompt)
     report.prompt_tokens = len(prompt)
     end, reason = target.context, "context"
-    if max_tokens is not None and len(prompt) + max_tokens < end:
+    if max_tokens is not None and len(prompt) + max_tokens <= end:
         end, reason = len(prompt) + max_tokens, "length"
     finish = reason if len(prompt) == end else None
     try:
@@ -90,16 +90,16 @@ def decode(
             kept, finish = _cut(walked.tokens, stop, room, reason)
             tokens, path = walked.tokens[:kept], walked.path[:kept]
             target.commit(np.array(path, dtype=np.int32))
-            text += tokens
             drafter.observe(tokens, None if verdict.features is None else verdict.features[path])
             names = tree.origins or (drafter.name,) * len(tree)
             guessed = [names[node] for node in walked.path[1 : kept + 1]]
             origins = guessed + [""] * (kept - len(guessed))
             report.step(origins, walked.checked[:kept], Counter(names[1:]))
             report.other += lap()
+            text += tokens
             yield Step(tokens, origins, finish, path, verdict)
     finally:
-        if target.length >= len(text):  # interrupted between a commit and its record
+        if target.length >= len(text):  # broken between a commit and the yield of its tokens
             target.truncate(len(text) - 1)
 
 

@@ -85,7 +85,7 @@ class Drafter(Protocol):
         """A tree whose root is the last token begun or observed. Must not rely on being called each step."""
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
-        """`tokens` [k] were appended; features[j] [k, taps, hidden] belong to the token *before* tokens[j]."""
+        """`tokens` [k] were appended; features[j] [k, taps, hidden] are of the token *before* tokens[j]."""
 
     def truncate(self, length: int) -> None:
         """Forget tokens from `length` on; at least one stays."""

@@ -24,7 +24,7 @@ def log(x: Doubles) -> Doubles:
     """Natural logarithm of positive, normal x.
 
     x = m 2^e with m in [SQRT_HALF, 2 SQRT_HALF); f = (m - 1) / (m + 1), z = f f;
-    p = Horner over 1/15, 1/13, ..., 1/3 in z; log x = e LN2 + 2 (f + f (z p)).
+    p = Horner over 1/21, 1/19, ..., 1/3 in z; log x = e LN2 + 2 (f + f (z p)).
     """
     mantissa, exponent = np.frexp(x)
     low = mantissa < SQRT_HALF
@@ -32,8 +32,8 @@ def log(x: Doubles) -> Doubles:
     e = (exponent - low).astype(np.float64)
     f = (mantissa - 1.0) / (mantissa + 1.0)
     z = f * f
-    p = np.full_like(z, 1.0 / 15.0)
-    for odd in (13.0, 11.0, 9.0, 7.0, 5.0, 3.0):
+    p = np.full_like(z, 1.0 / 21.0)
+    for odd in (19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0):
         p = p * z + 1.0 / odd
     result: Doubles = e * LN2 + 2.0 * (f + f * (z * p))
     return result

@@ -25,7 +25,7 @@ GUMBEL = 0
 ACCEPT = 1
 DRAFT = 2
 
-LEAST_GUMBEL = -3.14  # gumbel of word 0 is -3.1365..., of word 2^32 - 1 it is 22.8738...
+LEAST_GUMBEL = -3.13  # gumbel of word 0 is -3.1299..., of word 2^32 - 1 it is 22.8738...
 MOST_GUMBEL = 22.88
 
 _MULTIPLY_0 = np.uint64(0xD2511F53)
