@@ -6,14 +6,15 @@ once: one line, printable characters only (no terminal escapes), and not longer 
 
 from __future__ import annotations
 
-LONGEST_MESSAGE = 600
+LONGEST_MESSAGE = 600  # characters
 
 
 def one_line(text: str) -> str:
-    """`text` on one line: whitespace folded, unprintable characters shown as '?', cut when it is long."""
-    head = text[: 4 * LONGEST_MESSAGE]
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(head.split()))
-    return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 3] + "..."
+    """`text` on one line: whitespace folded, unprintable characters as '?', its middle left out when long."""
+    if len(text) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2 - 2  # the end matters too: it says what to do
+        text = f"{text[:half]} ... {text[-half:]}"[:LONGEST_MESSAGE]
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 class ForerunError(Exception):

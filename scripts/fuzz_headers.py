@@ -1,0 +1,300 @@
+"""Damage the headers of small real models, thousands of ways, and open what is left.
+
+    python scripts/fuzz_headers.py [--cases 4000] [--seed 0] [--load] [--keep FOLDER]
+
+Every case must end in a checkpoint, all of whose bytes can be read, or in an InputError of one line. Anything
+else is a finding: another exception, a warning, a case that takes long, or a large allocation (the address space
+is limited). With --load, checkpoints that open are also handed to the CPU backend; run it so under
+AddressSanitizer when the C++ core was built with it (LD_PRELOAD of libasan).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import resource
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
+
+import gguf
+from small_models import add_tensors, finish, gguf_writer, shapes, write_folder
+
+from forerun.errors import InputError
+from forerun.models.checkpoint import open_checkpoint
+
+PATIENCE = 5  # seconds a case may take
+ADDRESS_SPACE = 6 << 30  # bytes
+NUMBERS = [0, 1, 2, 3, 7, 8, 9, 13, 31, 32, 255, 256, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32]
+NUMBERS += [1 << 40, (1 << 62) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, (1 << 64) - 8]
+VALUES: list[object] = [
+    None,
+    True,
+    False,
+    -1,
+    0,
+    1,
+    2,
+    1 << 31,
+    1 << 63,
+    10**40,
+    0.5,
+    -0.0,
+    1e308,
+    float("nan"),
+]
+VALUES += [
+    float("inf"),
+    "",
+    "x",
+    "4",
+    "\x1b[2J\n",
+    [],
+    [1],
+    [-1],
+    [None],
+    {},
+    {"type": "linear"},
+    [[[]]],
+    "silu",
+]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A whole model: `model` is what to open, `target` the file to damage in its first `header` bytes."""
+
+    name: str
+    model: Path
+    target: Path
+    header: int
+
+
+def flip(raw: bytearray, at: random.Random) -> bytearray:
+    for _ in range(at.choice([1, 1, 2, 8])):
+        raw[at.randrange(len(raw))] ^= 1 << at.randrange(8)
+    return raw
+
+
+def number(raw: bytearray, at: random.Random) -> bytearray:
+    value, size = at.choice([*NUMBERS, len(raw)]), at.choice([4, 8])
+    place = at.randrange(max(1, len(raw) - size))
+    raw[place : place + size] = struct.pack("<Q", value)[:size]
+    return raw
+
+
+def noise(raw: bytearray, at: random.Random) -> bytearray:
+    place, size = at.randrange(len(raw)), at.choice([1, 4, 16, 200])
+    raw[place : place + size] = at.randbytes(size)
+    return raw
+
+
+def cut(raw: bytearray, at: random.Random) -> bytearray:
+    place = at.randrange(len(raw))
+    del raw[place : place + at.choice([1, 4, 8, 100])]
+    return raw
+
+
+def double(raw: bytearray, at: random.Random) -> bytearray:
+    place, size = at.randrange(len(raw)), at.choice([1, 4, 8, 32, 300])
+    raw[place:place] = raw[place : place + size]
+    return raw
+
+
+def swap(raw: bytearray, at: random.Random) -> bytearray:
+    size = at.choice([4, 8, 16])
+    one, two = (at.randrange(max(1, len(raw) - size)) for _ in range(2))
+    raw[one : one + size], raw[two : two + size] = raw[two : two + size], raw[one : one + size]
+    return raw
+
+
+def field(raw: bytearray, at: random.Random) -> bytearray:
+    """Another number in what follows a GGUF key or tensor name, with all else in its place."""
+    match = at.choice(list(re.finditer(rb"[a-z_0-9]+(?:\.[a-z_0-9]+)+", raw)))
+    size = at.choice([4, 8])
+    place = min(match.end() + at.choice([0, 4, 4, 4, 8, 12, 16, 20, 24]), len(raw) - size)
+    raw[place : place + size] = struct.pack("<Q", at.choice([*NUMBERS, at.randrange(1000)]))[:size]
+    return raw
+
+
+def digits(raw: bytearray, at: random.Random) -> bytearray:
+    """Another number, or another word, where the text of a JSON header has one."""
+    found = list(re.finditer(rb"\d+|\"[A-Za-z0-9_.]+\"", raw))
+    if not found:
+        return flip(raw, at)
+    match = at.choice(found)
+    other = at.choice(
+        [str(at.choice(NUMBERS)).encode(), at.choice(found)[0], b"-1", b"null", b"1e400", b"[]", b'""']
+    )
+    raw[match.start() : match.end()] = other
+    return raw
+
+
+def member(raw: bytearray, at: random.Random) -> bytearray:
+    """A JSON object with one member changed, removed, or given another's value."""
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return flip(raw, at)
+    inner = value
+    for _ in range(3):
+        nested = [item for item in inner.values() if isinstance(item, dict) and item]
+        if nested and at.random() < 0.7:
+            inner = at.choice(nested)
+    if not inner:
+        return raw
+    key = at.choice(list(inner))
+    change = at.randrange(4)
+    if change == 0:
+        del inner[key]
+    elif change == 1:
+        inner[key] = inner[at.choice(list(inner))]
+    else:
+        inner[key] = at.choice(VALUES)
+    return bytearray(json.dumps(value).encode())
+
+
+Mutation = Callable[[bytearray, random.Random], bytearray]
+BINARY: list[Mutation] = [flip, flip, number, field, field, field, noise, cut, double, swap]
+TEXT: list[Mutation] = [flip, noise, cut, double, digits, digits, member, member]
+
+
+def subjects(folder: Path) -> list[Subject]:
+    """The models to damage, written by the formats' own libraries."""
+    found: list[Subject] = []
+    for family, kind in (("llama", "Q4_0"), ("llama", "Q6_K"), ("qwen2", "Q4_K"), ("qwen3", "Q5_1")):
+        path = folder / f"{family}-{kind}.gguf"
+        writer = gguf_writer(path, family)
+        add_tensors(writer, shapes(family, tied=True), kind)
+        if family == "llama":
+            writer.add_tensor("rope_freqs.weight", np.ones(32, np.float32))
+            writer.add_array("general.tags", ["a", "b"])
+            writer.add_bool("tokenizer.ggml.add_bos_token", True)
+        finish(writer)
+        start = min(tensor.data_offset for tensor in gguf.GGUFReader(path).tensors)
+        found.append(Subject(path.stem, path, path, start))
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling["original_max_position_embeddings"] = 64
+    for family in ("llama", "qwen3"):
+        model = write_folder(
+            folder / family, family, tied=True, kind="BF16", config={"rope_scaling": scaling}
+        )
+        target = model / "model.safetensors"
+        (length,) = struct.unpack("<Q", target.read_bytes()[:8])
+        found.append(Subject(f"{family}/model.safetensors", model, target, 8 + length))
+        found.append(whole(family, model, "config.json"))
+    model = write_folder(folder / "shards", "qwen2", tied=True, kind="F16", shards=3)
+    (model / "generation_config.json").write_text('{"eos_token_id": [2, 3], "temperature": 0.6}')
+    found += [
+        whole("shards", model, name) for name in ("model.safetensors.index.json", "generation_config.json")
+    ]
+    return found
+
+
+def whole(name: str, model: Path, file: str) -> Subject:
+    return Subject(f"{name}/{file}", model, model / file, (model / file).stat().st_size)
+
+
+def damaged(subject: Subject, pristine: bytes, at: random.Random) -> bytes:
+    """A copy of a file with its header changed once or a few times, or cut off anywhere."""
+    if at.random() < 0.05:
+        return pristine[: at.randrange(len(pristine))]
+    header, rest = bytearray(pristine[: subject.header]), pristine[subject.header :]
+    text = subject.target.suffix != ".gguf"
+    prefix = bytearray()
+    if subject.target.suffix == ".safetensors":  # mostly keep the length right, so that the JSON is reached
+        prefix, header = header[:8], header[8:]
+    for _ in range(at.choice([1, 1, 1, 1, 2, 5])):
+        header = at.choice(TEXT if text else BINARY)(header, at)
+        if not header:
+            break
+    if prefix:
+        prefix = bytearray(struct.pack("<Q", len(header)))
+        prefix = number(prefix, at) if at.random() < 0.05 else prefix
+    return bytes(prefix + header) + rest
+
+
+def attempt(model: Path, load: bool) -> str:
+    """Open a model and read all its bytes: 'opened' or 'refused'."""
+    try:
+        checkpoint = open_checkpoint(model)
+    except InputError as error:
+        if not str(error).isprintable() or not str(error) or len(str(error)) > 600:
+            raise RuntimeError(f"not one clear line: {str(error)!r}") from error
+        return "refused"
+    for tensor in checkpoint.tensors.values():
+        int(np.bitwise_xor.reduce(tensor.data))
+    if not np.isfinite(checkpoint.config.inv_freq).all():
+        raise RuntimeError("a frequency is not finite")
+    if load:
+        from forerun.backends.cpu.load import load_backend
+
+        load_backend(checkpoint, threads=1)
+    return "opened"
+
+
+def expired(signal_number: int, frame: object) -> None:
+    raise TimeoutError(f"a case took more than {PATIENCE} s")
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--cases", type=int, default=4000)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--load", action="store_true", help="load what opens into the CPU backend")
+    options.add_argument("--keep", type=Path, help="keep the damaged files of findings here")
+    chosen = options.parse_args()
+    if not chosen.load:  # AddressSanitizer, the reason for --load, reserves more than any limit
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    warnings.simplefilter("error")
+    signal.signal(signal.SIGALRM, expired)
+    outcomes: Counter[tuple[str, str]] = Counter()
+    slowest, findings = 0.0, 0
+    with tempfile.TemporaryDirectory() as room:
+        found = subjects(Path(room))
+        pristine = [subject.target.read_bytes() for subject in found]
+        for subject in found:
+            if attempt(subject.model, chosen.load) != "opened":
+                raise SystemExit(f"the undamaged {subject.name} does not open")
+        for case in range(chosen.cases):
+            at = random.Random(f"{chosen.seed}/{case}")
+            which = case % len(found)
+            subject = found[which]
+            subject.target.write_bytes(damaged(subject, pristine[which], at))
+            begin = time.perf_counter()
+            signal.alarm(PATIENCE)
+            try:
+                outcomes[subject.name, attempt(subject.model, chosen.load)] += 1
+            except Exception:
+                findings += 1
+                print(f"case {case} of seed {chosen.seed}, {subject.name}:\n{traceback.format_exc()}")
+                if chosen.keep:
+                    chosen.keep.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(subject.target, chosen.keep / f"{case}-{subject.target.name}")
+            finally:
+                signal.alarm(0)
+            slowest = max(slowest, time.perf_counter() - begin)
+            subject.target.write_bytes(pristine[which])
+    for (name, outcome), times in sorted(outcomes.items()):
+        print(f"{name:<40} {outcome:<8} {times:>6}")
+    print(f"{chosen.cases} cases, {findings} findings, the slowest took {slowest * 1000:.0f} ms")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
