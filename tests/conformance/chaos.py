@@ -13,9 +13,10 @@ OUTSIDE = [-1, -(2**31), 2**31 - 1, 2**40]
 
 
 class ChaosDrafter:
-    """Random trees of any size, whatever the budget says: wrong tokens, duplicates, end tokens, ids outside the
-    vocabulary, the wrong root, nothing at all. With chance `knows` a node carries the token that `truth` has at its
-    place, so that long acceptance, late rejection and every cut inside an accepted block happen too.
+    """Random trees of any size, whatever the budget says: wrong tokens, duplicates, end tokens, ids outside
+    the vocabulary, the wrong root, nothing at all. With chance `knows` a node carries the token that `truth`
+    has at its place, so that long acceptance, late rejection and every cut inside an accepted block happen
+    too.
 
     Args:
         truth: the text that plain decoding writes, prompt included.

@@ -1,4 +1,4 @@
-"""Whenever a generation breaks off, the cache holds exactly the text so far, and writing can go on from there."""
+"""Whenever a generation breaks off, the cache holds exactly the text so far, and writing can go on."""
 
 from __future__ import annotations
 

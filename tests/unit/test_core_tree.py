@@ -52,7 +52,7 @@ def test_the_example_of_the_docstring() -> None:
     ],
 )
 def test_what_is_no_tree_is_refused(tokens: list[int], parents: list[int]) -> None:
-    with pytest.raises(ValueError, match="tree|parents|whole"):
+    with pytest.raises(ValueError, match=r"tree|parents|whole"):
         DraftTree(np.array(tokens), np.array(parents))
 
 
