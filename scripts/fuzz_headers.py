@@ -3,8 +3,8 @@
     python scripts/fuzz_headers.py [--cases 4000] [--seed 0] [--load] [--keep FOLDER]
 
 Every case must end in a checkpoint, all of whose bytes can be read, or in an InputError of one line. Anything
-else is a finding: another exception, a warning, a case that takes long, or a large allocation (the address space
-is limited). With --load, checkpoints that open are also handed to the CPU backend; run it so under
+else is a finding: another exception, a warning, a case that takes long, or a large allocation (the address
+space is limited). With --load, checkpoints that open are also handed to the CPU backend; run it so under
 AddressSanitizer when the C++ core was built with it (LD_PRELOAD of libasan).
 """
 
