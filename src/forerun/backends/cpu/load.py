@@ -52,7 +52,9 @@ def load_backend(
     if not 1 <= threads <= 1024:
         raise InputError(f"{threads} threads cannot be used; give a number from 1 to 1024")
     if kernels and kernels not in _core.available_kernels():
-        raise InputError(f"no kernels {kernels!r} here; this machine has {', '.join(_core.available_kernels())}")
+        raise InputError(
+            f"no kernels {kernels!r} here; this machine has {', '.join(_core.available_kernels())}"
+        )
     config, tensors = checkpoint.config, checkpoint.tensors
     team = _core.Team(threads)
     weights = _core.Weights(config.layers, team)
@@ -125,4 +127,6 @@ def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:
         return tensor.data.view(np.float16).astype(np.float32)
     if tensor.kind == "BF16":
         return (tensor.data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    raise InputError(f"tensor {tensor.name!r} is a vector of type {tensor.kind}; vectors must be F32, F16 or BF16")
+    raise InputError(
+        f"tensor {tensor.name!r} is a vector of type {tensor.kind}; vectors must be F32, F16 or BF16"
+    )
