@@ -233,6 +233,10 @@ def attempt(model: Path, load: bool) -> str:
     """Open a model and read all its bytes: 'opened' or 'refused'."""
     try:
         checkpoint = open_checkpoint(model)
+        if load:
+            from forerun.backends.cpu.load import load_backend
+
+            load_backend(checkpoint, threads=1)
     except InputError as error:
         if not str(error).isprintable() or not str(error) or len(str(error)) > 600:
             raise RuntimeError(f"not one clear line: {str(error)!r}") from error
@@ -241,10 +245,6 @@ def attempt(model: Path, load: bool) -> str:
         int(np.bitwise_xor.reduce(tensor.data))
     if not np.isfinite(checkpoint.config.inv_freq).all():
         raise RuntimeError("a frequency is not finite")
-    if load:
-        from forerun.backends.cpu.load import load_backend
-
-        load_backend(checkpoint, threads=1)
     return "opened"
 
 

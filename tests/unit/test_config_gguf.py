@@ -9,7 +9,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from small_models import add_tensors, finish, gguf_writer, shapes, write_folder, write_gguf
+from small_models import add_tensors, finish, gguf_writer, random_blocks, shapes, write_folder, write_gguf
 
 from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint, open_checkpoint
@@ -217,6 +217,17 @@ def test_unsupported_architecture_is_named(tmp_path: Path) -> None:
     finish(writer)
     with pytest.raises(InputError, match="'gemma3' is not supported"):
         open_checkpoint(tmp_path / "m.gguf")
+
+
+def test_vectors_in_blocks_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    writer = gguf_writer(path)
+    add_tensors(writer, {n: s for n, s in shapes("llama").items() if n != "norm.weight"})
+    raw = random_blocks("Q8_0", (256,))
+    writer.add_tensor("output_norm.weight", raw, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    finish(writer)
+    with pytest.raises(InputError, match=r"'norm.weight' is Q8_0; norms and biases must be"):
+        open_checkpoint(path)
 
 
 def test_missing_and_left_over_tensors(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from forerun.models.hf_config import read_hf_config
 from forerun.weights.gguf_file import is_gguf, read_gguf
 from forerun.weights.hf_folder import PICKLES, read_folder
 from forerun.weights.names import canonical_name
-from forerun.weights.tensor import Tensor
+from forerun.weights.tensor import KINDS, Tensor
 
 Shape = tuple[int, ...]
 
@@ -120,6 +120,10 @@ def _checked(config: ModelConfig, tensors: Mapping[str, Tensor], source: Path) -
             raise InputError(
                 f"{source}: tensor {name!r} has the shape {list(tensor.shape)} where the configuration"
                 f" implies {list(shape)}"
+            )
+        if len(shape) == 1 and KINDS[tensor.kind].block > 1:
+            raise InputError(
+                f"{source}: tensor {name!r} is {tensor.kind}; norms and biases must be F32, F16 or BF16"
             )
         made[name] = tensor
     for name in tensors:
