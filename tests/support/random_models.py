@@ -55,7 +55,7 @@ def random_config(
 
 
 def as_kind(values: npt.NDArray[np.float32], kind: str, draw: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """The bytes of a tensor. K-quants, which the gguf package cannot write, get random blocks of sane scales."""
+    """The bytes of a tensor. K-quants, which the gguf package cannot write, get random blocks."""
     if kind not in K_QUANT_SCALES:
         written = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind])
         return np.frombuffer(np.ascontiguousarray(written).tobytes(), dtype=np.uint8)

@@ -70,8 +70,8 @@ def path_to(parents: npt.NDArray[np.int32], node: int) -> list[int]:
 def check_tree(
     backend: CpuBackend, draw: np.random.Generator, before: int, size: int, plain: CpuBackend
 ) -> None:
-    """A random tree behind a random prefix: each node's logits against plain decoding of its path, then a path is
-    committed and decoding goes on."""
+    """A random tree behind a random prefix: each node's logits against plain decoding of its path, then a
+    path is committed and decoding goes on."""
     vocab = backend.config.vocab_size
     prefix = draw.integers(0, vocab, before).astype(np.int32)
     tokens = draw.integers(0, vocab, size).astype(np.int32)

@@ -20,8 +20,8 @@ def usable_cores() -> int:
 
 
 class CpuBackend:
-    """A loaded model. Width-invariant: a row's results are the same bits whatever else is in the forward, however
-    the tokens before it were computed, and at any number of threads.
+    """A loaded model. Width-invariant: a row's results are the same bits whatever else is in the forward,
+    however the tokens before it were computed, and at any number of threads.
 
     Args:
         config: what the model is.

@@ -1,4 +1,4 @@
-"""From a checkpoint to a model on the CPU: every tensor packed once, in parallel, into the kernels' layout."""
+"""From a checkpoint to a model on the CPU: every tensor packed once, in parallel, for the kernels."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def load_backend(
     """Pack a checkpoint's weights and make a model of them.
 
     Args:
-        dtype: how weights are executed. "auto" keeps each tensor's own type; "q4" keeps the embedding and the head
-            in 8 bits.
+        dtype: how weights are executed. "auto" keeps each tensor's own type; "q4" keeps the embedding and
+            the head in 8 bits.
         threads: threads to compute with; all usable cores by default.
         kv: how the cache keeps keys and values; "auto" is f32 with dtype f32 and f16 otherwise.
         kernels: an instruction set by name; the machine's best by default.
@@ -65,6 +65,7 @@ def load_backend(
             if not name.endswith(".bias"):
                 weights.set_norm(layer, short, _floats(tensor))
             continue
+        outputs, inputs = tensor.shape
         bias = tensors.get(name.removesuffix("weight") + "bias")
         format = _format(dtype, short)
         order = _row_order(config, short)
@@ -73,7 +74,8 @@ def load_backend(
             short,
             tensor.kind,
             tensor.data,
-            *tensor.shape,
+            outputs,
+            inputs,
             format,
             order,
             None if bias is None else _floats(bias) if order is None else _floats(bias)[order],
@@ -126,7 +128,6 @@ def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:
     if tensor.kind == "F16":
         return tensor.data.view(np.float16).astype(np.float32)
     if tensor.kind == "BF16":
-        return (tensor.data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    raise InputError(
-        f"tensor {tensor.name!r} is a vector of type {tensor.kind}; vectors must be F32, F16 or BF16"
-    )
+        wide: npt.NDArray[np.uint32] = tensor.data.view(np.uint16).astype(np.uint32) << np.uint32(16)
+        return wide.view(np.float32)
+    raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; vectors must be F32, F16 or BF16")
