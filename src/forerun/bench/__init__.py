@@ -1,0 +1,1 @@
+"""Measurements: the cost curve, workloads, and other engines to compare with."""

@@ -1,0 +1,239 @@
+"""`forerun cost`: what a forward over n tokens costs on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forerun.cli.options import AsJson, Dtype, Kernels, Kv, Model, Threads
+from forerun.cli.progress import LateProgress
+from forerun.errors import InputError
+from forerun.models.hub import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from forerun.backends.cpu import CpuBackend
+    from forerun.bench.cost import Curve, Point
+    from forerun.bench.peers import LlamaCpp
+    from forerun.models.checkpoint import Checkpoint
+
+WIDEST = 4096
+
+
+def cost(
+    model: Model = DEFAULT_MODEL,
+    widths: Annotated[
+        str,
+        typer.Option(metavar="LIST", help="Tokens a forward: 1,2,4 or 1-16,24,32. 1 is always measured."),
+    ] = "1,2,4,8,12,16",
+    context: Annotated[int, typer.Option(metavar="N", help="Tokens in the cache before them.")] = 256,
+    prompt: Annotated[
+        int, typer.Option("--prefill", metavar="N", help="Also time a prompt of N tokens; 0 does not.")
+    ] = 512,
+    shape: Annotated[
+        str,
+        typer.Option(metavar="SHAPE", help="chain, or tree: every token of the forward has two children."),
+    ] = "chain",
+    rounds: Annotated[int, typer.Option(metavar="N", help="Measure everything so many times.")] = 30,
+    compare: Annotated[
+        str, typer.Option(metavar="ENGINE", help="llama.cpp: run the same GGUF file there too, in turns.")
+    ] = "",
+    dtype: Dtype = "auto",
+    kv: Kv = "auto",
+    threads: Threads = None,
+    kernels: Kernels = "",
+    as_json: AsJson = False,
+) -> None:
+    """Measure the cost curve t(n): milliseconds of a forward over n tokens, next to what memory allows."""
+    from forerun.backends.cpu import load_backend
+    from forerun.bench.cost import Forerun, measure, read_bandwidth
+    from forerun.models.checkpoint import open_checkpoint
+    from forerun.models.hub import resolve_model
+
+    ns = sorted({1, *_widths(widths)})
+    if shape not in ("chain", "tree"):
+        raise InputError(f"--shape is {shape!r}; it must be chain or tree")
+    if compare not in ("", "llama.cpp"):
+        raise InputError(f"--compare is {compare!r}; llama.cpp is the engine to compare with")
+    if rounds < 1:
+        raise InputError(f"--rounds is {rounds}; it must be at least 1")
+    checkpoint = open_checkpoint(resolve_model(model))
+    capacity = _capacity(checkpoint, context, max(ns), prompt)
+    with LateProgress("loading") as progress:
+        backend = load_backend(
+            checkpoint, dtype=dtype, threads=threads, kv=kv, kernels=kernels, progress=progress
+        )
+    own = Forerun(backend, capacity, "tree" if shape == "tree" else "chain")
+    before = read_bandwidth(backend.threads)
+    with _peers(compare, checkpoint, backend, capacity) as peers, LateProgress("measuring") as progress:
+        curves = measure([own, *peers], ns, context=context, prompt=prompt, rounds=rounds, progress=progress)
+    result = CostResult(
+        model=model,
+        dtype=dtype,
+        backend=backend,
+        context=context,
+        kv_bytes=own.cache.bytes_per_token * context,
+        bandwidth=max(before, read_bandwidth(backend.threads)),
+        shape=shape,
+        curves=curves,
+        versions=[peer.version for peer in peers],
+    )
+    print(json.dumps(result.as_dict()) if as_json else result.as_text())
+
+
+def _widths(text: str) -> list[int]:
+    """'1,2,4-6' -> [1, 2, 4, 5, 6]."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            raise InputError(f"--widths {text!r} is no list of numbers and ranges, such as 1,2,4 or 1-16,24")
+        low, high = int(first), int(last or first)
+        if not 1 <= low <= high <= WIDEST:
+            raise InputError(f"--widths has {part.strip()!r}; a forward here has 1 to {WIDEST} tokens")
+        found += range(low, high + 1)
+    return found
+
+
+def _capacity(checkpoint: Checkpoint, context: int, widest: int, prompt: int) -> int:
+    """Tokens that a cache must hold."""
+    if context < 0 or prompt < 0:
+        raise InputError("--context and --prefill must be at least 0")
+    capacity, most = max(context + widest, prompt), checkpoint.config.context
+    if capacity > most:
+        raise InputError(f"this needs {capacity} tokens of context, the model has {most}; use fewer")
+    return capacity
+
+
+@contextmanager
+def _peers(
+    engine: str, checkpoint: Checkpoint, backend: CpuBackend, capacity: int
+) -> Iterator[list[LlamaCpp]]:
+    """The engines to compare with, freed afterwards."""
+    if not engine:
+        yield []
+        return
+    from forerun.bench.peers import LlamaCpp
+
+    if checkpoint.format != "gguf":
+        raise InputError("llama.cpp reads GGUF files; name one, or leave out --compare")
+    with closing(LlamaCpp(checkpoint.path, capacity, backend.threads, backend.kv)) as peer:
+        yield [peer]
+
+
+@dataclass(frozen=True)
+class CostResult:
+    """Everything that was measured.
+
+    Attributes:
+        kv_bytes: that a forward of one row reads of keys and values.
+        bandwidth: bytes per second.
+        curves: this engine's first, then those compared with.
+        versions: of these.
+    """
+
+    model: str
+    dtype: str
+    backend: CpuBackend
+    context: int
+    kv_bytes: int
+    bandwidth: float
+    shape: str
+    curves: list[Curve]
+    versions: list[str]
+
+    @property
+    def bytes_per_forward(self) -> int:
+        return self.backend.bytes_per_forward + self.kv_bytes
+
+    @property
+    def fraction_of_bandwidth(self) -> float:
+        """Of the memory's speed, what a forward of one row reaches."""
+        return self.bytes_per_forward / (self.curves[0].points[0].ms / 1000) / self.bandwidth
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        own, *others = self.curves
+        return {
+            "model": self.model,
+            "dtype": self.dtype,
+            "threads": self.backend.threads,
+            "context": self.context,
+            "bytes_per_forward": self.bytes_per_forward,
+            "bandwidth_gb_s": round(self.bandwidth / 1e9, 2),
+            "fraction_of_bandwidth": round(self.fraction_of_bandwidth, 4),
+            **_curve_dict(own),
+            "weight_bytes": dict(self.backend.formats),
+            "kv": self.backend.kv,
+            "kv_bytes": self.kv_bytes,
+            "kernels": self.backend.kernels,
+            "shape": self.shape,
+            "compare": {
+                curve.name: {"version": version, **_curve_dict(curve)}
+                for curve, version in zip(others, self.versions, strict=True)
+            },
+        }
+
+    def as_text(self) -> str:
+        """For people."""
+        backend, (own, *others) = self.backend, self.curves
+        formats = ", ".join(f"{name} {count / 1e6:.1f} MB" for name, count in backend.formats.items())
+        lines = [
+            f"{self.model}: {formats}; {backend.kernels}, {backend.threads} threads; "
+            f"a {self.shape} after {self.context} tokens in {backend.kv}",
+            f"a forward reads {self.bytes_per_forward / 1e6:.1f} MB; memory gives"
+            f" {self.bandwidth / 1e9:.1f} GB/s, of which one token reaches {self.fraction_of_bandwidth:.0%}",
+            "",
+            *_table(own),
+        ]
+        for curve, version in zip(others, self.versions, strict=True):
+            lines += ["", f"{curve.name} ({version}):", *_table(curve, own)]
+        return "\n".join(lines)
+
+
+def _curve_dict(curve: Curve) -> dict[str, object]:
+    found: dict[str, object] = {"curve": [_point_dict(point) for point in curve.points]}
+    if curve.prompt is not None:
+        found["prefill"] = {**_point_dict(curve.prompt), "tokens_per_second": round(_speed(curve.prompt), 1)}
+    return found
+
+
+def _point_dict(point: Point) -> dict[str, object]:
+    found: dict[str, object] = {
+        "n": point.n,
+        "ms": round(point.ms, 4),
+        "ms_p10": round(point.ms_p10, 4),
+        "ms_p90": round(point.ms_p90, 4),
+    }
+    if point.stages:
+        found["stages"] = {name: round(ms, 4) for name, ms in point.stages.items()}
+    return found
+
+
+def _table(curve: Curve, against: Curve | None = None) -> list[str]:
+    """A line a width: milliseconds, times t(1), times what `against` takes, and the stages' milliseconds."""
+    first = curve.points[0]
+    header = f"{'n':>4}{'ms':>9}{'p10':>9}{'p90':>9}{'x t(1)':>8}"
+    if against:
+        header += f"{'x forerun':>11}"
+    lines = [header + "".join(f"{name:>11}" for name in first.stages)]
+    for i, point in enumerate(curve.points):
+        line = (
+            f"{point.n:>4}{point.ms:>9.3f}{point.ms_p10:>9.3f}{point.ms_p90:>9.3f}{point.ms / first.ms:>8.2f}"
+        )
+        if against:
+            line += f"{point.ms / against.points[i].ms:>11.2f}"
+        lines.append(line + "".join(f"{ms:>11.3f}" for ms in point.stages.values()))
+    if curve.prompt is not None:
+        prompt = curve.prompt
+        lines.append(f"a prompt of {prompt.n} tokens: {prompt.ms:.1f} ms, {_speed(prompt):.0f} tokens/s")
+    return lines
+
+
+def _speed(point: Point) -> float:
+    """Tokens per second."""
+    return point.n / point.ms * 1000
