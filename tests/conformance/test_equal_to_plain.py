@@ -54,7 +54,7 @@ params = st.builds(
     stop_tokens=st.just(()) | st.tuples(tokens),
 )
 
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def check(written: Written, plain: Written, prompt: list[int]) -> None:

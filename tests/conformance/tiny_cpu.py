@@ -13,7 +13,9 @@ from forerun.models.config import ModelConfig
 from forerun.weights.tensor import Tensor
 
 
-def tiny_cpu_backend(vocab_size: int = 24, dtype: str = "f32", sharpness: float = 3.0, layers: int = 2) -> Backend:
+def tiny_cpu_backend(
+    vocab_size: int = 24, dtype: str = "f32", sharpness: float = 3.0, layers: int = 2
+) -> Backend:
     """Weights from a fixed seed; `sharpness` scales the logits."""
     config = ModelConfig(
         architecture="llama",

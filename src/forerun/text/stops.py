@@ -91,7 +91,8 @@ class Ending:
         """Add the text of one token; where the text is to end, if a stop string is complete."""
         start = len(self._text)
         self._text += piece
-        self._spans.append((start, len(self._text)))
+        # a token without text of its own (half a character, say) comes with the first character after it
+        self._spans.append((start, max(len(self._text), start + 1)))
         counts = len(self._spans) >= self._min_tokens
         for end, character in enumerate(piece, start + 1):
             lengths = [len(stop.string) for stop in self._stops if stop.push(character)]

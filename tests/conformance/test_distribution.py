@@ -1,0 +1,118 @@
+"""Both rules write texts with exactly the target's distribution: counted over many seeds, through the whole
+loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.core.budget import FixedBudget
+from forerun.core.engine import decode
+from forerun.core.protocols import Budget
+from forerun.core.report import Report
+from forerun.core.tree import DraftTree, FloatArray, IntArray
+from forerun.models.rows import Cache, Output, Rows
+from forerun.models.sequence import Sequence as TargetSequence
+from forerun.sampling.params import SamplingParams
+from forerun.sampling.pipeline import Pipeline
+from forerun.sampling.rules import CoupledRule, RejectionRule
+
+VOCAB, LENGTH, DRAWS = 4, 3, 1500
+TARGET = np.log(np.array([[5, 3, 1, 1], [1, 1, 8, 2], [2, 2, 2, 2], [6, 1, 1, 9]], dtype=np.float64))
+
+
+class Count:
+    """A cache that only counts."""
+
+    capacity, length = 30, 0
+
+    def commit(self, path: IntArray) -> None:
+        self.length += len(path)
+
+    def truncate(self, length: int) -> None:
+        self.length = length
+
+
+class TableBackend:
+    """Its logits depend on the last token alone."""
+
+    config: Any = SimpleNamespace(vocab_size=VOCAB)
+
+    def new_cache(self, capacity: int) -> Cache:
+        return Count()
+
+    def forward(self, rows: Rows, logits: IntArray, taps: tuple[int, ...] = ()) -> Output:
+        table = TARGET.astype(np.float32)
+        return Output(table[rows.tokens[logits]], np.zeros((rows.tokens.size, 0, 1), dtype=np.float32))
+
+
+class DrawingDrafter:
+    """Draws two children without replacement at each node, two deep, from a table of its own, and says so."""
+
+    name, taps = "drawing", ()
+
+    def __init__(self, table: np.ndarray, seed: int) -> None:
+        self.table = table
+        self.draw = np.random.default_rng(seed)
+
+    def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
+        self.last = int(tokens[-1])
+
+    def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
+        self.last = tokens[-1]
+
+    def truncate(self, length: int) -> None: ...
+
+    def propose(self, budget: Budget) -> DraftTree:
+        tokens, parents, proposals = [self.last], [-1], {}
+        for node in range(3):
+            if node >= len(tokens):
+                break
+            q = self.table[tokens[node]]
+            count = min(2, np.count_nonzero(q))
+            proposals[node] = q
+            tokens += self.draw.choice(VOCAB, size=count, replace=False, p=q).tolist()
+            parents += [node] * count
+        return DraftTree(np.array(tokens), np.array(parents), (), proposals)
+
+
+def table(kind: str) -> np.ndarray:
+    if kind == "equal":
+        weights = np.exp(TARGET)
+    elif kind == "other":
+        weights = np.array([[1, 5, 1, 1], [4, 1, 1, 1], [1, 1, 1, 9], [1, 1, 7, 1]], dtype=np.float64)
+    else:  # most of its weight where the target has little, and none on some
+        weights = np.array([[0, 0, 3, 1], [1, 3, 0, 0], [0, 1, 1, 0], [0, 5, 5, 0]], dtype=np.float64)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("rule", [CoupledRule, RejectionRule])
+@pytest.mark.parametrize("kind", ["equal", "other", "apart"])
+def test_texts_have_the_targets_distribution(
+    kind: str, rule: type[CoupledRule] | type[RejectionRule]
+) -> None:
+    backend = TableBackend()
+    params = SamplingParams(temperature=1.0, max_tokens=LENGTH)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for seed in range(DRAWS):
+        pipeline = Pipeline(params, VOCAB, (), 1)
+        target = TargetSequence(backend, rule(pipeline, seed), context=16, capacity=30)
+        steps = decode(
+            target, DrawingDrafter(table(kind), seed), [0], policy=FixedBudget(), stop=lambda token: None,
+            max_tokens=LENGTH, report=Report(),
+        )  # fmt: skip
+        counts[tuple(token for step in steps for token in step.tokens)] += 1
+    p = np.exp(TARGET)
+    p /= p.sum(axis=1, keepdims=True)
+    chi = 0.0
+    for text in product(range(VOCAB), repeat=LENGTH):
+        chance = np.prod([p[before, after] for before, after in zip((0, *text), text, strict=False)])
+        chi += (counts[text] - DRAWS * chance) ** 2 / (DRAWS * chance)
+    freedom = VOCAB**LENGTH - 1
+    assert chi < freedom + 4 * np.sqrt(2 * freedom)
