@@ -32,7 +32,7 @@ class LlamaCpp:
 
     def __init__(self, path: Path, capacity: int, threads: int, kv: str) -> None:
         try:
-            import llama_cpp  # type: ignore[import-not-found, unused-ignore]  # an optional package
+            import llama_cpp
         except ImportError as error:
             raise InputError(
                 f"comparing with llama.cpp needs its package ({error}): pip install llama-cpp-python"
