@@ -7,9 +7,9 @@ print(engine.generate("Write a haiku about rivers.", SamplingParams(max_tokens=6
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from forerun.core.budget import FixedBudget
 from forerun.core.engine import Step, decode
@@ -18,8 +18,9 @@ from forerun.core.report import Report
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.errors import InputError
-from forerun.models.sequence import Rule
+from forerun.models.sequence import NodeChoices, Rule
 from forerun.models.sequence import Sequence as TargetSequence
+from forerun.sampling.logprobs import TokenLogprob, token_logprob
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
 from forerun.sampling.rules import CoupledRule, RejectionRule
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from forerun.text.chat import Message
     from forerun.text.tokenizer import Tokenizer
 
-FinishReason = Literal["stop", "length", "context"]
+Progress = Callable[[int, int], None]
 
 STAGED_ROWS = 64
 """Place in a cache, beyond the text itself, for drafts that are being verified."""
@@ -47,11 +48,13 @@ class Increment:
         text: may be empty where characters are held back (half a character, the beginning of a stop string).
         tokens: ids that `text` completes.
         origins: for each token the drafter that guessed it, or "target".
+        logprobs: for each token, if asked for.
     """
 
     text: str
     tokens: list[int]
     origins: list[str]
+    logprobs: list[TokenLogprob]
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Result:
         text: the answer, without end token and stop string.
         tokens: its ids, a final end token included; tokens inside a stop string are gone with it.
         origins: for each token the drafter that guessed it, or "target".
+        logprobs: for each token, if asked for.
         finish_reason: "stop" (an end token or a stop string), "length" (max_tokens), "context" (no room
             left), or None while the answer is not finished.
         prompt_tokens: how many.
@@ -72,6 +76,7 @@ class Result:
     text: str
     tokens: list[int]
     origins: list[str]
+    logprobs: list[TokenLogprob]
     finish_reason: str | None
     prompt_tokens: int
     seed: int
@@ -81,14 +86,18 @@ class Result:
 class Stream:
     """An answer being written: iterate for its increments. Close it, or leave its `with`, to stop early."""
 
-    def __init__(self, steps: Iterator[Step], ending: Ending, seed: int, report: Report) -> None:
+    def __init__(
+        self, steps: Iterator[Step], ending: Ending, logprobs: int | None, seed: int, report: Report
+    ) -> None:
         self._steps = steps
         self._ending = ending
+        self._top = logprobs
         self._seed = seed
         self._report = report
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._origins: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
         self._shown = 0
         self._finish: str | None = None
 
@@ -99,13 +108,17 @@ class Stream:
         step = next(self._steps)
         self._tokens += step.tokens
         self._origins += [origin or "target" for origin in step.origins]
+        if self._top is not None and isinstance(step.verdict, NodeChoices):
+            rows = step.verdict.logits[step.nodes]
+            self._logprobs += [token_logprob(r, t, self._top) for r, t in zip(rows, step.tokens, strict=True)]
         self._finish = step.finish
         if step.finish is not None:
             self._ending.end()
         text, count = self._ending.take()
-        start, self._shown = self._shown, self._shown + count
+        new = slice(self._shown, self._shown + count)
+        self._shown += count
         self._text.append(text)
-        return Increment(text, self._tokens[start : self._shown], self._origins[start : self._shown])
+        return Increment(text, self._tokens[new], self._origins[new], self._logprobs[new])
 
     def close(self) -> None:
         """Stop writing. What was shown stays in `result`."""
@@ -126,6 +139,7 @@ class Stream:
             "".join(self._text),
             self._tokens[: self._shown],
             self._origins[: self._shown],
+            self._logprobs[: self._shown],
             self._finish,
             self._report.prompt_tokens,
             self._seed,
@@ -177,10 +191,15 @@ class Engine:
         params: SamplingParams | None = None,
         *,
         drafter: str | None = None,
+        progress: Progress | None = None,
     ) -> Stream:
-        """The answer as it is written. Joined, the increments are `generate`'s text and tokens."""
+        """The answer as it is written. Joined, the increments are `generate`'s text and tokens.
+
+        `progress` is called with (done, total) while the prompt is read.
+        """
+        text = isinstance(prompt, str)
         return self.stream_tokens(
-            self.encode(prompt), params, drafter=drafter, continues=isinstance(prompt, str)
+            self.encode(prompt), params, drafter=drafter, continues=text, progress=progress
         )
 
     def stream_tokens(
@@ -190,6 +209,7 @@ class Engine:
         *,
         drafter: str | None = None,
         continues: bool = True,
+        progress: Progress | None = None,
     ) -> Stream:
         """As `stream`, from token ids. `continues`: the answer's text goes on from the prompt's (only some
         tokenizers care: a text of its own loses its first space)."""
@@ -224,8 +244,9 @@ class Engine:
             stop=ending,
             max_tokens=params.max_tokens,
             report=report,
+            progress=progress,
         )
-        return Stream(steps, ending, seed, report)
+        return Stream(steps, ending, params.logprobs, seed, report)
 
     def encode(self, prompt: str | Sequence[Message]) -> list[int]:
         """Token ids of a text, or of chat messages under the model's template, the answer's turn opened."""
@@ -268,6 +289,8 @@ def load(
     threads: int | None = None,
     context: int | None = None,
     kv: str = "auto",
+    kernels: str = "",
+    progress: Progress | None = None,
 ) -> Engine:
     """Load a model.
 
@@ -278,6 +301,8 @@ def load(
         threads: None uses the machine's cores.
         context: the most tokens prompt and answer may have together; None is the model's own.
         kv: how keys and values are stored.
+        kernels: an instruction set by name; the machine's best by default.
+        progress: called with (done, total) while the weights are loaded.
 
     Raises:
         InputError: something that was given cannot be used; the message says what to do.
@@ -295,5 +320,7 @@ def load(
         tokenizer = text.from_gguf(checkpoint.metadata)
     else:
         tokenizer = text.from_folder(checkpoint.path)
-    backend = load_backend(checkpoint, dtype=dtype, threads=threads, kv=kv)
+    backend = load_backend(
+        checkpoint, dtype=dtype, threads=threads, kv=kv, kernels=kernels, progress=progress
+    )
     return Engine(backend, tokenizer, context=context or config.context, drafter=drafter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,7 @@ def decode(
     max_tokens: int | None,
     report: Report,
     held: int = 0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Step]:
     """Continue `prompt` with the target's own text, step by step.
 
@@ -60,6 +61,7 @@ def decode(
         report: a new one; is filled as it goes.
         held: leading tokens of the prompt that target and drafter both have from an earlier generation that
             was not broken: only what follows is computed. 0 starts anew.
+        progress: called with (tokens of the prompt computed, tokens to compute) while the prompt is read.
 
     Raises:
         ValueError: an empty prompt, or one longer than the context.
@@ -73,7 +75,14 @@ def decode(
         end, reason = len(prompt) + max_tokens, "length"
     finish = reason if len(prompt) == end else None
     try:
-        _prefill(target, drafter, np.array(prompt, dtype=np.int32), held, report)
+        lap = Lap()
+        ids = np.array(prompt, dtype=np.int32)
+        missing = len(prompt) - 1 - _resume(target, drafter, ids, held)
+        for done in _prefill(target, drafter, ids):
+            report.prefilled = done
+            report.prompt += lap()
+            if progress is not None:
+                progress(done, missing)
         if finish is not None:
             yield Step([], [], finish, [], None)
         while finish is None:
@@ -103,23 +112,27 @@ def decode(
             target.truncate(len(text) - 1)
 
 
-def _prefill(target: Target, drafter: Drafter, prompt: IntArray, held: int, report: Report) -> None:
-    """Compute all of the prompt but its last token, and let the drafter read along."""
-    lap = Lap()
+def _resume(target: Target, drafter: Drafter, prompt: IntArray, held: int) -> int:
+    """Go back to what target and drafter both hold of the prompt; how many of its tokens the target has
+    then."""
     held = min(held, target.length + 1, len(prompt))
+    target.truncate(max(held - 1, 0))
     if held:
-        target.truncate(held - 1)
         drafter.truncate(held)
     else:
-        target.truncate(0)
         drafter.begin(prompt[:1], None)
+    return target.length
+
+
+def _prefill(target: Target, drafter: Drafter, prompt: IntArray) -> Iterator[int]:
+    """Compute what is missing of the prompt but its last token, the drafter reading along; tokens done so
+    far."""
     start = target.length
     for first in range(start, len(prompt) - 1, PREFILL_ROWS):
         last = min(first + PREFILL_ROWS, len(prompt) - 1)
         features = target.extend(prompt[first:last])
         drafter.observe(prompt[first + 1 : last + 1].tolist(), features)
-    report.prefilled = len(prompt) - 1 - start
-    report.prompt += lap()
+        yield last - start
 
 
 def _clamp(budget: Budget, room: int, target: Target) -> Budget:
