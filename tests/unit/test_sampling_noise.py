@@ -72,6 +72,12 @@ def test_any_token_alone_or_among_others(tokens: list[int], position: int) -> No
     assert together.tolist() == alone
 
 
+def test_many_tokens_are_as_few() -> None:
+    many = np.arange(5, 9000, 2, dtype=np.int64)
+    few = np.concatenate([gumbel(3, 4, part) for part in np.array_split(many, 9)])
+    assert (gumbel(3, 4, many) == few).all()
+
+
 def test_what_keeps_streams_apart() -> None:
     base = uniforms(1, 2, GUMBEL, ALL)
     for other in (

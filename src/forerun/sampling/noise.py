@@ -25,6 +25,9 @@ GUMBEL = 0
 ACCEPT = 1
 DRAFT = 2
 
+FEW = 2048
+"""Below so many indices it pays to find out which blocks are wanted."""
+
 LEAST_GUMBEL = -3.13  # gumbel of word 0 is -3.1299..., of word 2^32 - 1 it is 22.8738...
 MOST_GUMBEL = 22.88
 
@@ -57,7 +60,10 @@ def philox(counter: Block, key: tuple[int, int]) -> Block:
 
 def uniforms(seed: int, position: int, stream: int, indices: npt.NDArray[np.int64]) -> Doubles:
     """float64, one in (0, 1) for each index."""
-    blocks, place = np.unique(indices >> 2, return_inverse=True)
+    if indices.size < FEW:
+        blocks, place = np.unique(indices >> 2, return_inverse=True)
+    else:
+        blocks, place = np.arange((indices.max() >> 2) + 1), indices >> 2
     c0 = blocks.astype(np.uint64)
     same = np.zeros_like(c0)
     words = philox(
