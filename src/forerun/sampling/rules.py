@@ -6,8 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.sampling.arithmetic import Doubles
-from forerun.sampling.noise import ACCEPT, LEAST_GUMBEL, MOST_GUMBEL, gumbel, uniforms
+from forerun.sampling.noise import ACCEPT, GUMBEL, MOST_GUMBEL, gumbel, uniforms
 from forerun.sampling.pipeline import Floats, Ints, Pipeline, first_best
+
+FEW = 64
+ALL = np.arange(FEW, dtype=np.int64)
+MARGIN = 1e-7
+"""More than any rounding of the quick test."""
 
 
 class CoupledRule:
@@ -28,12 +33,30 @@ class CoupledRule:
         processed = self.pipeline.processed(logits, history, path)
         if self.pipeline.params.temperature == 0:
             return first_best(processed)
-        scores = self.pipeline.scores(processed)
-        # what is so far below the best that no noise can lift it above need not be given any
-        least = scores[first_best(scores)] - (MOST_GUMBEL - LEAST_GUMBEL)
-        tokens = np.flatnonzero(scores >= least)
-        noisy = scores[tokens] + gumbel(self.seed, len(history) + len(path), tokens)
-        return int(tokens[noisy.argmax()])
+        return noisy_best(self.pipeline.scores(processed), self.seed, len(history) + len(path))
+
+
+def noisy_best(scores: Doubles, seed: int, position: int) -> int:
+    """argmax(scores + gumbel(seed, position, token)), ties to the lowest id; noise is made only where it can
+    matter.
+
+    The noisy score of the best few is a bar. A token whose score is too far below it for any noise is out,
+    and of the others only those whose uniform number says that their noise may reach the bar have their
+    logarithms taken.
+    """
+    few = (
+        np.flatnonzero(scores >= np.partition(scores, -FEW)[-FEW])
+        if scores.size > FEW
+        else ALL[: scores.size]
+    )
+    bar = float((scores[few] + gumbel(seed, position, few)).max())
+    if np.isnan(bar) or np.isneginf(bar):
+        first_best(scores)  # says what is wrong
+    tokens = np.flatnonzero(scores >= bar - MOST_GUMBEL)
+    reach = np.exp(-np.exp(scores[tokens] - bar)) - MARGIN
+    tokens = tokens[uniforms(seed, position, GUMBEL, tokens) >= reach]
+    noisy = scores[tokens] + gumbel(seed, position, tokens)
+    return int(tokens[noisy.argmax()])
 
 
 class RejectionRule:
