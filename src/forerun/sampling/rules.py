@@ -44,14 +44,11 @@ def noisy_best(scores: Doubles, seed: int, position: int) -> int:
     and of the others only those whose uniform number says that their noise may reach the bar have their
     logarithms taken.
     """
-    few = (
-        np.flatnonzero(scores >= np.partition(scores, -FEW)[-FEW])
-        if scores.size > FEW
-        else ALL[: scores.size]
-    )
+    first_best(scores)  # says what is wrong, if there is nothing to choose
+    few = ALL[: scores.size]
+    if scores.size > FEW:
+        few = np.flatnonzero(scores >= np.partition(scores, -FEW)[-FEW])
     bar = float((scores[few] + gumbel(seed, position, few)).max())
-    if np.isnan(bar) or np.isneginf(bar):
-        first_best(scores)  # says what is wrong
     tokens = np.flatnonzero(scores >= bar - MOST_GUMBEL)
     reach = np.exp(-np.exp(scores[tokens] - bar)) - MARGIN
     tokens = tokens[uniforms(seed, position, GUMBEL, tokens) >= reach]
