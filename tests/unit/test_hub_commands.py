@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from small_models import HEAD_DIM, HIDDEN, KV_HEADS, LAYERS, VOCAB, shapes, write_folder, write_gguf
 
-from forerun.cli.inspect import inspect
-from forerun.cli.pull import pull
+from forerun.cli.app import run
 
 
 def size(shape: tuple[int, ...]) -> int:
@@ -17,7 +16,7 @@ def size(shape: tuple[int, ...]) -> int:
 
 
 def facts(model: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
-    inspect(str(model), as_json=True)
+    assert run(["inspect", str(model), "--json"]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
 
@@ -59,7 +58,7 @@ def test_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    inspect(str(write_gguf(tmp_path / "m.gguf", kind="Q4_K")))
+    assert run(["inspect", str(write_gguf(tmp_path / "m.gguf", kind="Q4_K"))]) == 0
     shown = capsys.readouterr().out
     for words in (
         "llama, 2 layers",
@@ -73,5 +72,5 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_pull_prints_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_gguf(tmp_path / "m.gguf")
-    pull(str(path))
+    assert run(["pull", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}\n"

@@ -6,47 +6,72 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from forerun.cli.options import AsJson, Dtype, Kernels, Kv, Model, Threads
+from forerun.cli.options import (
+    dtype_option,
+    json_option,
+    kernels_option,
+    kv_option,
+    model_option,
+    threads_option,
+)
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
-from forerun.models.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from forerun.backends.cpu import CpuBackend
-    from forerun.bench.cost import Curve, Point
+    from forerun.bench.cost import Curve, Point, Shape
     from forerun.bench.peers import LlamaCpp
     from forerun.models.checkpoint import Checkpoint
 
 WIDEST = 4096
 
 
+@click.command()
+@model_option
+@click.option(
+    "--widths",
+    metavar="LIST",
+    default="1,2,4,8,12,16",
+    help="Tokens a forward, such as 1,2,4 or 1-16,24,32; 1 is always measured.",
+)
+@click.option("--context", type=int, default=256, metavar="N", help="Tokens in the cache before them.")
+@click.option(
+    "--prefill", type=int, default=512, metavar="N", help="Also time a prompt of N tokens; 0: none."
+)
+@click.option(
+    "--shape",
+    type=click.Choice(["chain", "tree"]),
+    default="chain",
+    help="How the tokens hang together; in a tree every one has two children.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(1), default=30, metavar="N", help="Measure everything so many times."
+)
+@click.option(
+    "--compare", type=click.Choice(["llama.cpp"]), help="Run the same GGUF file there too, in turns."
+)
+@dtype_option
+@kv_option
+@threads_option
+@kernels_option
+@json_option
 def cost(
-    model: Model = DEFAULT_MODEL,
-    widths: Annotated[
-        str,
-        typer.Option(metavar="LIST", help="Tokens a forward: 1,2,4 or 1-16,24,32. 1 is always measured."),
-    ] = "1,2,4,8,12,16",
-    context: Annotated[int, typer.Option(metavar="N", help="Tokens in the cache before them.")] = 256,
-    prompt: Annotated[
-        int, typer.Option("--prefill", metavar="N", help="Also time a prompt of N tokens; 0 does not.")
-    ] = 512,
-    shape: Annotated[
-        str,
-        typer.Option(metavar="SHAPE", help="chain, or tree: every token of the forward has two children."),
-    ] = "chain",
-    rounds: Annotated[int, typer.Option(metavar="N", help="Measure everything so many times.")] = 30,
-    compare: Annotated[
-        str, typer.Option(metavar="ENGINE", help="llama.cpp: run the same GGUF file there too, in turns.")
-    ] = "",
-    dtype: Dtype = "auto",
-    kv: Kv = "auto",
-    threads: Threads = None,
-    kernels: Kernels = "",
-    as_json: AsJson = False,
+    model: str,
+    widths: str,
+    context: int,
+    prefill: int,
+    shape: Shape,
+    rounds: int,
+    compare: str | None,
+    dtype: str,
+    kv: str,
+    threads: int | None,
+    kernels: str,
+    as_json: bool,
 ) -> None:
     """Measure the cost curve t(n): milliseconds of a forward over n tokens, next to what memory allows."""
     from forerun.backends.cpu import load_backend
@@ -55,22 +80,16 @@ def cost(
     from forerun.models.hub import resolve_model
 
     ns = sorted({1, *_widths(widths)})
-    if shape not in ("chain", "tree"):
-        raise InputError(f"--shape is {shape!r}; it must be chain or tree")
-    if compare not in ("", "llama.cpp"):
-        raise InputError(f"--compare is {compare!r}; llama.cpp is the engine to compare with")
-    if rounds < 1:
-        raise InputError(f"--rounds is {rounds}; it must be at least 1")
     checkpoint = open_checkpoint(resolve_model(model))
-    capacity = _capacity(checkpoint, context, max(ns), prompt)
+    capacity = _capacity(checkpoint, context, max(ns), prefill)
     with LateProgress("loading") as progress:
         backend = load_backend(
             checkpoint, dtype=dtype, threads=threads, kv=kv, kernels=kernels, progress=progress
         )
-    own = Forerun(backend, capacity, "tree" if shape == "tree" else "chain")
+    own = Forerun(backend, capacity, shape)
     before = read_bandwidth(backend.threads)
     with _peers(compare, checkpoint, backend, capacity) as peers, LateProgress("measuring") as progress:
-        curves = measure([own, *peers], ns, context=context, prompt=prompt, rounds=rounds, progress=progress)
+        curves = measure([own, *peers], ns, context=context, prompt=prefill, rounds=rounds, progress=progress)
     result = CostResult(
         model=model,
         dtype=dtype,
@@ -111,7 +130,7 @@ def _capacity(checkpoint: Checkpoint, context: int, widest: int, prompt: int) ->
 
 @contextmanager
 def _peers(
-    engine: str, checkpoint: Checkpoint, backend: CpuBackend, capacity: int
+    engine: str | None, checkpoint: Checkpoint, backend: CpuBackend, capacity: int
 ) -> Iterator[list[LlamaCpp]]:
     """The engines to compare with, freed afterwards."""
     if not engine:

@@ -4,100 +4,112 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import click
 
-from forerun.cli.options import AsJson, Dtype, Kernels, Kv, Model, Threads, load_engine
+from forerun.cli.options import (
+    dtype_option,
+    json_option,
+    kernels_option,
+    kv_option,
+    load_engine,
+    model_option,
+    threads_option,
+)
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
-from forerun.models.hub import DEFAULT_MODEL
 from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from forerun.api import Engine, Result, Stream
     from forerun.text.chat import Message
 
-Whole = int | None
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+def number(name: str, kind: type, default: float | None, metavar: str, help: str) -> Decorator:
+    """An option with a number."""
+    return click.option(name, type=kind, default=default, metavar=metavar, help=help)
+
+
+def several(name: str, kind: type, metavar: str, help: str) -> Decorator:
+    """An option that may be given several times."""
+    return click.option(name, type=kind, multiple=True, metavar=metavar, help=f"{help} Repeatable.")
+
+
+def flag(name: str, help: str) -> Decorator:
+    """An option without a value."""
+    return click.option(name, is_flag=True, help=help)
+
+
+@click.command()
+@click.argument("prompt", default="")
+@model_option
+@click.option(
+    "--drafter", default="auto", metavar="NAME[,NAME]", help="auto, none, lookup. It changes no text."
+)
+@number("--max-tokens", int, None, "N", "End after so many tokens; by default where the context is full.")
+@number("--min-tokens", int, 0, "N", "Do not end before so many tokens.")
+@number("--temperature", float, 0.0, "T", "0 takes the most probable token.")
+@number("--top-k", int, 0, "K", "Keep the K most probable tokens; 0: all.")
+@number("--top-p", float, 1.0, "P", "Keep the most probable tokens that together have P; 1: all.")
+@number("--min-p", float, 0.0, "P", "Keep tokens at least P times as probable as the best; 0: all.")
+@number("--seed", int, None, "S", "The same seed gives the same text.")
+@number("--repetition-penalty", float, 1.0, "X", "Above 1: tokens of prompt and answer are less likely.")
+@number("--presence-penalty", float, 0.0, "X", "Taken off the logits of tokens in the answer.")
+@number("--frequency-penalty", float, 0.0, "X", "Taken off once for every time a token is in the answer.")
+@several("--logit-bias", str, "ID=X", "Add X to the logit of token ID.")
+@several("--banned-token", int, "ID", "Never choose this token.")
+@several("--allowed-token", int, "ID", "Choose no token but these.")
+@several("--stop", str, "TEXT", "End before this text.")
+@several("--stop-token", int, "ID", "End after this token.")
+@flag("--ignore-end", "The model's own end tokens do not end the text.")
+@click.option(
+    "--acceptance", default="coupled", metavar="RULE", help="coupled (the seed alone decides) or rejection."
+)
+@number("--logprobs", int, None, "N", "With --json: log-probabilities, also of the N best tokens.")
+@number("--context", int, None, "N", "Most tokens of prompt and answer; by default the model's own.")
+@dtype_option
+@kv_option
+@threads_option
+@kernels_option
+@flag("--raw", "Continue the prompt itself, without the chat template.")
+@json_option
 def generate(
-    prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT", help="A text; - reads it from standard input.")
-    ] = "",
-    model: Model = DEFAULT_MODEL,
-    drafter: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME[,NAME]", help="Who guesses ahead: auto, none, lookup. It changes no text."
-        ),
-    ] = "auto",
-    max_tokens: Annotated[
-        Whole,
-        typer.Option(metavar="N", help="End after so many tokens; by default where the context is full."),
-    ] = None,
-    min_tokens: Annotated[int, typer.Option(metavar="N", help="Do not end before so many tokens.")] = 0,
-    temperature: Annotated[float, typer.Option(metavar="T", help="0 takes the most probable token.")] = 0.0,
-    top_k: Annotated[int, typer.Option(metavar="K", help="Keep the K most probable tokens; 0: all.")] = 0,
-    top_p: Annotated[
-        float,
-        typer.Option(metavar="P", help="Keep the most probable tokens that together have P; 1: all."),
-    ] = 1.0,
-    min_p: Annotated[
-        float,
-        typer.Option(metavar="P", help="Keep tokens at least P times as probable as the best; 0: all."),
-    ] = 0.0,
-    seed: Annotated[Whole, typer.Option(metavar="S", help="The same seed gives the same text.")] = None,
-    repetition_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Above 1 makes tokens of prompt and answer less likely.")
-    ] = 1.0,
-    presence_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Taken off the logits of tokens that are in the answer.")
-    ] = 0.0,
-    frequency_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Taken off once for every time a token is in the answer.")
-    ] = 0.0,
-    logit_bias: Annotated[
-        list[str] | None, typer.Option(metavar="ID=X", help="Add X to the logit of token ID. Repeatable.")
-    ] = None,
-    banned_token: Annotated[
-        list[int] | None, typer.Option(metavar="ID", help="Never choose this token. Repeatable.")
-    ] = None,
-    allowed_token: Annotated[
-        list[int] | None, typer.Option(metavar="ID", help="Choose no token but these. Repeatable.")
-    ] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="End before this text. Repeatable.")
-    ] = None,
-    stop_token: Annotated[
-        list[int] | None, typer.Option(metavar="ID", help="End after this token. Repeatable.")
-    ] = None,
-    ignore_end: Annotated[
-        bool, typer.Option("--ignore-end", help="The model's own end tokens do not end the text.")
-    ] = False,
-    acceptance: Annotated[
-        str, typer.Option(metavar="RULE", help="coupled (the seed alone decides the text) or rejection.")
-    ] = "coupled",
-    logprobs: Annotated[
-        Whole,
-        typer.Option(metavar="N", help="With --json: log-probabilities, also of the N best tokens."),
-    ] = None,
-    context: Annotated[
-        Whole,
-        typer.Option(metavar="N", help="Most tokens of prompt and answer; by default the model's own."),
-    ] = None,
-    dtype: Dtype = "auto",
-    kv: Kv = "auto",
-    threads: Threads = None,
-    kernels: Kernels = "",
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the prompt itself, without the chat template.")
-    ] = False,
-    as_json: AsJson = False,
+    prompt: str,
+    model: str,
+    drafter: str,
+    max_tokens: int | None,
+    min_tokens: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    seed: int | None,
+    repetition_penalty: float,
+    presence_penalty: float,
+    frequency_penalty: float,
+    logit_bias: tuple[str, ...],
+    banned_token: tuple[int, ...],
+    allowed_token: tuple[int, ...],
+    stop: tuple[str, ...],
+    stop_token: tuple[int, ...],
+    ignore_end: bool,
+    acceptance: Literal["coupled", "rejection"],
+    logprobs: int | None,
+    context: int | None,
+    dtype: str,
+    kv: str,
+    threads: int | None,
+    kernels: str,
+    raw: bool,
+    as_json: bool,
 ) -> None:
-    """Answer a prompt.
+    """Answer PROMPT, or what standard input holds if PROMPT is -.
 
-    The text streams to standard output, a line about it goes to standard error at the end.
+    The text streams to standard output; a line about it goes to standard error at the end.
     """
     text = _read_prompt(prompt, raw)
     if logprobs is not None and not as_json:
@@ -113,13 +125,13 @@ def generate(
         repetition_penalty=repetition_penalty,
         presence_penalty=presence_penalty,
         frequency_penalty=frequency_penalty,
-        logit_bias=_biases(logit_bias or []),
-        banned_tokens=tuple(banned_token or ()),
-        allowed_tokens=None if allowed_token is None else tuple(allowed_token),
-        stop=tuple(stop or ()),
-        stop_tokens=tuple(stop_token or ()),
+        logit_bias=_biases(logit_bias),
+        banned_tokens=banned_token,
+        allowed_tokens=allowed_token or None,
+        stop=stop,
+        stop_tokens=stop_token,
         ignore_end=ignore_end,
-        acceptance=acceptance,  # type: ignore[arg-type]  # SamplingParams checks it
+        acceptance=acceptance,
         logprobs=logprobs,
     )
     engine = load_engine(
@@ -153,7 +165,7 @@ def _read_prompt(prompt: str, raw: bool) -> str:
     return text
 
 
-def _biases(pairs: list[str]) -> dict[int, float]:
+def _biases(pairs: tuple[str, ...]) -> dict[int, float]:
     """What ID=X says, by token id."""
     biases = {}
     for pair in pairs:
@@ -209,7 +221,7 @@ def _summarise(result: Result, asked: str) -> None:
 
 def _as_dict(result: Result) -> dict[str, object]:
     """The answer for JSON."""
-    return {
+    found: dict[str, object] = {
         "text": result.text,
         "tokens": result.tokens,
         "finish_reason": result.finish_reason,
@@ -217,3 +229,13 @@ def _as_dict(result: Result) -> dict[str, object]:
         "seed": result.seed,
         "report": result.report.as_dict(),
     }
+    if result.logprobs:
+        found["logprobs"] = [
+            {
+                "token": chosen.token,
+                "logprob": chosen.logprob,
+                "top": [{"token": token, "logprob": logprob} for token, logprob in chosen.top],
+            }
+            for chosen in result.logprobs
+        ]
+    return found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-import typer
+import click
 
+from forerun.cli.options import json_option
 from forerun.models.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -48,12 +49,10 @@ class Facts(TypedDict):
     tokenizer: dict[str, object]
 
 
-def inspect(
-    model: Annotated[
-        str, typer.Argument(help="A GGUF file, a Hugging Face folder, a hub id, or a known name.")
-    ] = DEFAULT_MODEL,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
-) -> None:
+@click.command()
+@click.argument("model", default=DEFAULT_MODEL)
+@json_option
+def inspect(model: str, as_json: bool) -> None:
     """Show a model's architecture, sizes, quantisation, memory needs and tokenizer."""
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.hub import resolve_model

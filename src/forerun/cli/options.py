@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from forerun.cli.progress import LateProgress
+from forerun.models.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from forerun.api import Engine
 
-Model = Annotated[
-    str,
-    typer.Option(
-        "-m",
-        "--model",
-        metavar="MODEL",
-        help="A GGUF file, a Hugging Face folder, a hub id (org/name), or a known name (see `forerun pull`).",
-    ),
-]
-Dtype = Annotated[
-    str,
-    typer.Option(metavar="TYPE", help="How weights are executed: auto (as in the file), f32, bf16, q8, q4."),
-]
-Kv = Annotated[str, typer.Option(metavar="TYPE", help="How keys and values are kept: auto, f32, f16, q8.")]
-Threads = Annotated[
-    int | None, typer.Option(metavar="N", help="Threads to compute with; all usable cores by default.")
-]
-Kernels = Annotated[str, typer.Option(metavar="NAME", hidden=True, help="An instruction set by name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+model_option = click.option(
+    "-m",
+    "--model",
+    metavar="MODEL",
+    default=DEFAULT_MODEL,
+    help="A GGUF file, a Hugging Face folder, a hub id (org/name), or a known name.",
+)
+dtype_option = click.option(
+    "--dtype",
+    metavar="TYPE",
+    default="auto",
+    help="How weights are executed: auto (as in the file), f32, bf16, q8, q4.",
+)
+kv_option = click.option(
+    "--kv", metavar="TYPE", default="auto", help="How keys and values are kept: auto, f32, f16, q8."
+)
+threads_option = click.option(
+    "--threads", type=int, metavar="N", help="Threads to compute with; by default all usable cores."
+)
+kernels_option = click.option("--kernels", default="", hidden=True, help="An instruction set by name.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
 def load_engine(
     model: str,
     *,
-    drafter: str = "auto",
+    drafter: str,
     dtype: str,
     kv: str,
-    context: int | None = None,
+    context: int | None,
     threads: int | None,
     kernels: str,
 ) -> Engine:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+import click
 
 from forerun.models.hub import DEFAULT_MODEL, pull_model
 
 
-def pull(
-    model: Annotated[
-        str, typer.Argument(help="A known name, a hub id (org/name or org/name:file.gguf), or a local path.")
-    ] = DEFAULT_MODEL,
-) -> None:
+@click.command()
+@click.argument("model", default=DEFAULT_MODEL)
+def pull(model: str) -> None:
     """Fetch a model into the cache and print the path of its file or folder."""
     print(pull_model(model))
