@@ -10,6 +10,7 @@ from forerun.sampling.noise import ACCEPT, GUMBEL, MOST_GUMBEL, gumbel, uniforms
 from forerun.sampling.pipeline import Floats, Ints, Pipeline, first_best
 
 FEW = 64
+LEAST_SCORE = np.finfo(np.float64).min  # what is above -inf
 ALL = np.arange(FEW, dtype=np.int64)
 MARGIN = 1e-7
 """More than any rounding of the quick test."""
@@ -47,7 +48,7 @@ def noisy_best(scores: Doubles, seed: int, position: int) -> int:
     first_best(scores)  # says what is wrong, if there is nothing to choose
     few = ALL[: scores.size]
     if scores.size > FEW:
-        few = np.flatnonzero(scores >= np.partition(scores, -FEW)[-FEW])
+        few = np.flatnonzero(scores >= max(np.partition(scores, -FEW)[-FEW], LEAST_SCORE))
     bar = float((scores[few] + gumbel(seed, position, few)).max())
     tokens = np.flatnonzero(scores >= bar - MOST_GUMBEL)
     reach = np.exp(-np.exp(scores[tokens] - bar)) - MARGIN
