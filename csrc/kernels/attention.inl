@@ -78,7 +78,11 @@ static inline void score_blocks(const Query* queries, const T* keys, int dim, fl
     for (int b = 0; b < B; b++) acc[r][b] = zero();
   for (int d = 0; d < dim; d++) {
     vf k[B];
-    for (int b = 0; b < B; b++) k[b] = load_kv(keys + (static_cast<size_t>(b) * dim + d) * kKeyBlock);
+    for (int b = 0; b < B; b++) {
+      const T* at = keys + (static_cast<size_t>(b) * dim + d) * kKeyBlock;
+      k[b] = load_kv(at);
+      __builtin_prefetch(at + static_cast<size_t>(B) * dim * kKeyBlock);  // the next blocks
+    }
     for (int r = 0; r < R; r++) {
       const vf q = set1(queries[r].q[d]);
       for (int b = 0; b < B; b++) acc[r][b] = fma(k[b], q, acc[r][b]);
@@ -128,7 +132,10 @@ static inline void mix_rows(const T* values, size_t value_stride, int count, con
     for (int t = 0; t < V; t++) acc[r][t] = load(out + r * out_stride + t * kLanes);
   for (int i = 0; i < count; i++) {
     vf v[V];
-    for (int t = 0; t < V; t++) v[t] = load_kv(values + i * value_stride + t * kLanes);
+    for (int t = 0; t < V; t++) {
+      v[t] = load_kv(values + i * value_stride + t * kLanes);
+      __builtin_prefetch(values + (i + 8) * value_stride + t * kLanes);
+    }
     for (int r = 0; r < R; r++) {
       const vf w = set1(weights[r * kChunk + i]);
       for (int t = 0; t < V; t++) acc[r][t] = fma(v[t], w, acc[r][t]);
@@ -205,6 +212,10 @@ static void attend_as(const KvHead& head, const Query* queries, int n, int chunk
       tail_high = at_least(tail_high, q.tail[p - q.prefix]);
     }
   }
+  // Values are wanted soon, and from far: a forward's weights have driven them out of the caches since the last token.
+  const char* soon = static_cast<const char*>(head.values) + static_cast<size_t>(start) * head.value_stride * sizeof(T);
+  const size_t span = static_cast<size_t>(direct - start) * head.value_stride * sizeof(T);
+  for (size_t at = 0; at < span; at += 64) __builtin_prefetch(soon + at, 0, 2);
   score<T>(head, queries, n, start / kKeyBlock, (direct - start + kKeyBlock - 1) / kKeyBlock, scores, kChunk);
   const int low_block = tail_high < 0 ? 0 : tail_low / kKeyBlock;
   const int blocks = tail_high < 0 ? 0 : tail_high / kKeyBlock - low_block + 1;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 
@@ -55,9 +56,9 @@ class CpuBackend:
         return _core.Cache(config.layers, config.kv_heads, config.head_dim, self.kv, capacity)
 
     def forward(self, rows: Rows, logits: IntArray, taps: tuple[int, ...] = ()) -> Output:
-        wanted, features = self._model.forward(
-            rows.tokens, rows.parents, rows.owner, rows.caches, logits, np.array(taps, dtype=np.int32)
-        )
+        caches = cast("list[_core.Cache]", rows.caches)
+        states = np.array(taps, dtype=np.int32)
+        wanted, features = self._model.forward(rows.tokens, rows.parents, rows.owner, caches, logits, states)
         return Output(wanted, features)
 
     def profile(self) -> dict[str, float]:

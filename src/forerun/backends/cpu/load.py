@@ -129,5 +129,6 @@ def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:
         return tensor.data.view(np.float16).astype(np.float32)
     if tensor.kind == "BF16":
         wide: npt.NDArray[np.uint32] = tensor.data.view(np.uint16).astype(np.uint32) << np.uint32(16)
-        return wide.view(np.float32)
+        floats: npt.NDArray[np.float32] = wide.view(np.float32)
+        return floats
     raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; vectors must be F32, F16 or BF16")
