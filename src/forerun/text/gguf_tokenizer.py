@@ -196,22 +196,17 @@ def _merges_by_score(
     tokens: list[str], types: np.ndarray, scores: np.ndarray, ids: Mapping[str, int]
 ) -> list[tuple[str, str]]:
     """Every cut of a normal token in two, best score first; ties as transformers' `generate_merges`."""
-    lefts: list[str] = []
-    rights: list[str] = []
-    rank: list[tuple[float, int, int]] = []
-    for i in np.flatnonzero(types == NORMAL).tolist():
+    merges: list[tuple[str, str]] = []
+    rank: list[tuple[float, int, int]] = []  # the score, the lengths of the two parts
+    for i, score in zip(np.flatnonzero(types == NORMAL).tolist(), scores[types == NORMAL].tolist(), strict=True):
         token = tokens[i]
         length = len(token)
-        if length > LONGEST_PIECE:
-            continue
-        for at in range(1, length):
-            if token[:at] in ids and token[at:] in ids:
-                lefts.append(token[:at])
-                rights.append(token[at:])
-                rank.append((scores[i], at, length - at))
+        for at in range(1, length if length <= LONGEST_PIECE else 0):
+            if (left := token[:at]) in ids and (right := token[at:]) in ids:
+                merges.append((left, right))
+                rank.append((score, at, length - at))
     columns = np.array(rank, np.float64).reshape(-1, 3)
-    order = np.lexsort(-columns.T[::-1]).tolist()
-    return [(lefts[i], rights[i]) for i in order]
+    return [merges[i] for i in np.lexsort(-columns.T[::-1]).tolist()]
 
 
 def _assemble(keys: _Keys, kind: _Kind) -> Tokenizer:
