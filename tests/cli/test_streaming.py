@@ -20,7 +20,7 @@ def start(*arguments: object) -> subprocess.Popen[bytes]:
 
 
 def test_text_comes_before_the_end(endless: Path) -> None:
-    with start("-m", endless, "hello") as process:
+    with start("-m", endless, "hello", "--ignore-end") as process:
         assert process.stdout is not None
         assert len(process.stdout.read(200)) == 200
         assert process.poll() is None
@@ -29,7 +29,7 @@ def test_text_comes_before_the_end(endless: Path) -> None:
 
 @pytest.mark.parametrize("drafter", ["none", "lookup"])
 def test_interrupted(endless: Path, drafter: str) -> None:
-    with start("-m", endless, "hello", "--drafter", drafter) as process:
+    with start("-m", endless, "hello", "--ignore-end", "--drafter", drafter) as process:
         assert process.stdout is not None
         begin = process.stdout.read(100)
         process.send_signal(signal.SIGINT)
@@ -39,13 +39,13 @@ def test_interrupted(endless: Path, drafter: str) -> None:
     assert summary.startswith("forerun: ")
     assert summary.endswith("finish: interrupted")
     tokens = int(summary.split()[1])
-    whole = forerun("generate", "-m", endless, "hello", "--max-tokens", tokens).stdout
+    whole = forerun("generate", "-m", endless, "hello", "--ignore-end", "--max-tokens", tokens).stdout
     assert whole.startswith(begin + rest[:-8])  # at most half a character and its stand-in differ
     assert len(begin + rest) <= len(whole)
 
 
 def test_interrupted_json(endless: Path) -> None:
-    with start("-m", endless, "hello", "--json") as process:
+    with start("-m", endless, "hello", "--ignore-end", "--json") as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(3)
         process.send_signal(signal.SIGINT)
@@ -55,7 +55,7 @@ def test_interrupted_json(endless: Path) -> None:
 
 
 def test_the_reader_goes_away(endless: Path) -> None:
-    with start("-m", endless, "hello") as process:
+    with start("-m", endless, "hello", "--ignore-end") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read(10)
