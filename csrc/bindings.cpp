@@ -133,10 +133,9 @@ class Weights {
     nb::gil_scoped_release release;
     PackedLinear packed(arena_, source.kind, format_named(format, source.kind), outputs, inputs, bias ? bias->data() : nullptr);
     std::atomic<bool> failed{false};  // a team's body must not throw
-    const int tiles = packed.view().tiles;
-    team_->run([&](int) {
+    team_->for_each(packed.view().tiles, 8, [&](int64_t begin, int64_t end) {
       try {
-        for (int64_t t; (t = team_->next(tiles, 8)) >= 0;) packed.pack_tiles(source, order, static_cast<int>(t), std::min(tiles, static_cast<int>(t) + 8));
+        packed.pack_tiles(source, order, static_cast<int>(begin), static_cast<int>(end));
       } catch (const std::exception&) {
         failed = true;
       }

@@ -46,62 +46,94 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-// One forward, run by all members of the team together. Each stage hands out its work through Team::next and ends in a
-// barrier; nothing a thread computes depends on which thread it is.
-class Forward {
+// One forward, done by all members of the team together. What is computed does not depend on which thread computes it.
+class Forward : public Job {
  public:
   Forward(Decoder& decoder, const Batch& batch, Plan plan, float* logits, float* features)
-      : d_(decoder), shape_(decoder.shape_), team_(*decoder.team_), k_(*decoder.kernels_), batch_(batch), plan_(std::move(plan)),
-        logits_(logits), features_(features), n_(batch.rows), wanted_(static_cast<int>(batch.logits.size())) {
+      : Job(kStagesOfLayer * decoder.shape_.layers + kOtherStages), d_(decoder), shape_(decoder.shape_), k_(*decoder.kernels_),
+        threads_(decoder.team_->size()), batch_(batch), plan_(std::move(plan)), logits_(logits), features_(features),
+        n_(batch.rows), wanted_(static_cast<int>(batch.logits.size())) {
     per_kv_ = shape_.heads / shape_.kv_heads;
     value_stride_ = (shape_.head_dim + 15) / 16 * 16;
     part_stride_ = kPartHeader + value_stride_;
-    split_ = static_cast<int>(plan_.groups.size()) * shape_.kv_heads < 4 * team_.size() && plan_.chunks > 1;
+    alone_ = n_ <= kPrivateRows || threads_ == 1;
+    split_ = static_cast<int>(plan_.groups.size()) * shape_.kv_heads < 4 * threads_ && plan_.chunks > 1;
     lay_out(nullptr);
   }
 
   size_t bytes() const { return bytes_; }
   void lay_out(uint8_t* base);
-  void run(int thread);
+  void work(Member& me) override;
 
  private:
-  bool private_rows(int rows) const { return rows <= kPrivateRows || team_.size() == 1; }
-  int piece(int tiles) const { return std::clamp(tiles / (4 * team_.size()) / 2 * 2, 2, kPieceTiles); }
+  static constexpr int kStagesOfLayer = 9, kOtherStages = 5;
+
+  int piece(int tiles) const { return std::clamp(tiles / (4 * threads_) / 2 * 2, 2, kPieceTiles); }
   RowKind kind_of(const PackedLinear& w) const { return k_.row_kind(w.view().format); }
   unsigned kinds_of(std::initializer_list<const PackedLinear*> weights) const;
-  float* hidden_row(int i) const { return hidden_ + static_cast<size_t>(i) * shape_.hidden; }
-  uint8_t* prepared_row(const Prepared& p, RowKind kind, int inputs, int i) const {
+  float* hidden_row(int64_t i) const { return hidden_ + static_cast<size_t>(i) * shape_.hidden; }
+  uint8_t* prepared_row(const Prepared& p, RowKind kind, int inputs, int64_t i) const {
     return p.rows[static_cast<int>(kind)] + static_cast<size_t>(i) * k_.row_bytes(kind, inputs);
   }
-  void prepare_all(const Prepared& into, unsigned kinds, int inputs, int i, const float* x) const;
+  void prepare_all(const Prepared& into, unsigned kinds, int inputs, int64_t i, const float* x) const;
   const void* block(const Prepared& p, const PackedLinear& w, int first) const {
     return prepared_row(p, kind_of(w), w.view().inputs, first);
   }
 
-  void embed();
-  Prepared normed(int thread, const float* norm, unsigned kinds);
-  void project_heads(int thread, const LayerWeights& layer, int index, const Prepared& x);
+  // The inputs of a linear stage: where rows are many they are prepared in a stage of their own, shared by all; where they
+  // are few every thread that gets work prepares them all for itself, which is cheaper than one more stage.
+  template <class PrepareRow>
+  class Inputs {
+   public:
+    Inputs(Forward& f, Member& me, int rows, PrepareRow prepare)
+        : into_(f.alone_ ? f.private_[me.thread].rows : f.shared_), rows_(rows), ready_(!f.alone_), prepare_(prepare) {
+      if (!f.alone_) f.share(me, rows, 1, [&](int64_t i, int64_t) { prepare_(into_, i); });
+    }
+    const Prepared& get() {
+      for (int i = 0; !ready_ && i < rows_; i++) prepare_(into_, i);
+      ready_ = true;
+      return into_;
+    }
+
+   private:
+    const Prepared into_;
+    const int rows_;
+    bool ready_;
+    PrepareRow prepare_;
+  };
+  template <class PrepareRow>
+  Inputs<PrepareRow> inputs(Member& me, int rows, PrepareRow prepare) {
+    return Inputs<PrepareRow>(*this, me, rows, prepare);
+  }
+  auto normed(Member& me, const float* norm, unsigned kinds);
+  auto attended(Member& me, unsigned kinds);
+
+  void embed(Member& me);
+  void tap(Member& me, int state);
+  void project_heads(Member& me, const LayerWeights& layer, int index);
   void project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, int role, int unit);
   void finish_head(int thread, const LayerWeights& layer, int index, int role, int row, int head, const float* out);
-  void attention(int thread, int index);
+  void attention(Member& me, int index);
   void attend_group(int thread, int index, const QueryGroup& group, int kv_head, int first_chunk, int last_chunk);
-  Prepared attended(int thread, unsigned kinds);
-  void add_linear(int thread, const PackedLinear& w, const Prepared& x);
-  void gate_and_up(int thread, const LayerWeights& layer, const Prepared& x);
-  void tap(int state);
-  void last(int thread);
-  void barrier_to(int thread, double Profile::* part);
+  void add_linear(int thread, const PackedLinear& w, const Prepared& x, int begin, int end);
+  void project_out(Member& me, const LayerWeights& layer);
+  void gate_and_up(Member& me, const LayerWeights& layer);
+  void project_down(Member& me, const LayerWeights& layer);
+  void last_state(Member& me);
+  void head(Member& me);
+  void lap(const Member& me, double Profile::* part);
 
   Decoder& d_;
   const DecoderShape& shape_;
-  Team& team_;
   const Kernels& k_;
-  const Batch& batch_;
+  const int threads_;
+  const Batch batch_;
   const Plan plan_;
   float* logits_;
   float* features_;
   const int n_, wanted_;
   int per_kv_, value_stride_, part_stride_;
+  bool alone_;  // threads prepare rows for themselves
   bool split_;  // chunks of a group go to different threads
   size_t bytes_ = 0;
 
@@ -126,19 +158,18 @@ void Forward::lay_out(uint8_t* base) {
   queries_ = space.take<float>(n * heads * shape_.head_dim);
   attended_ = space.take<float>(n * heads * shape_.head_dim);
   parts_ = space.take<float>(split_ ? static_cast<size_t>(plan_.chunks) * n * heads * part_stride_ : 0);
-  const auto prepared = [&](Prepared& p, size_t rows, int inputs) {
+  const auto prepared = [&](Prepared& p, int inputs) {
     for (int kind = 0; kind < kKinds; kind++)
-      p.rows[kind] = space.take<uint8_t>(rows * k_.row_bytes(static_cast<RowKind>(kind), inputs));
+      p.rows[kind] = space.take<uint8_t>(n * k_.row_bytes(static_cast<RowKind>(kind), inputs));
   };
-  const int rows_in = std::max(shape_.hidden, shape_.heads * shape_.head_dim);
-  const bool alone = private_rows(n_);
-  if (!alone) prepared(shared_, n, rows_in);
-  prepared(activation_, n, shape_.intermediate);
-  private_.resize(team_.size());
+  const int row_inputs = std::max(shape_.hidden, shape_.heads * shape_.head_dim);
+  if (!alone_) prepared(shared_, row_inputs);
+  prepared(activation_, shape_.intermediate);
+  private_.resize(static_cast<size_t>(threads_));
   const size_t block = std::min<size_t>(n, kRowBlock);
   const size_t unit_width = std::max(kPieceTiles * kTile, std::lcm(16, shape_.head_dim));
   for (Private& p : private_) {
-    if (alone) prepared(p.rows, n, rows_in);
+    if (alone_) prepared(p.rows, row_inputs);
     p.norm = space.take<float>(widest + 16);
     p.out = space.take<float>(block * unit_width);
     p.out2 = space.take<float>(block * unit_width);
@@ -149,30 +180,29 @@ void Forward::lay_out(uint8_t* base) {
   bytes_ = space.used();
 }
 
-void Forward::run(int thread) {
-  if (thread == 0) mark_ = Clock::now();
-  embed();
-  barrier_to(thread, &Profile::other);
+void Forward::work(Member& me) {
+  if (me.thread == 0) mark_ = Clock::now();
+  embed(me);
+  lap(me, &Profile::other);
   for (int l = 0; l < shape_.layers; l++) {
     const LayerWeights& layer = d_.weights_.layers[l];
-    if (thread == 0) tap(l);
-    project_heads(thread, layer, l, normed(thread, layer.input_norm.data(), kinds_of({&layer.q, &layer.k, &layer.v})));
-    barrier_to(thread, &Profile::linear);
-    attention(thread, l);
-    barrier_to(thread, &Profile::attention);
-    add_linear(thread, layer.o, attended(thread, kinds_of({&layer.o})));
-    barrier_to(thread, &Profile::linear);
-    gate_and_up(thread, layer, normed(thread, layer.post_norm.data(), kinds_of({&layer.gate, &layer.up})));
-    barrier_to(thread, &Profile::linear);
-    add_linear(thread, layer.down, activation_);
-    barrier_to(thread, &Profile::linear);
+    tap(me, l);
+    project_heads(me, layer, l);
+    lap(me, &Profile::linear);
+    attention(me, l);
+    lap(me, &Profile::attention);
+    project_out(me, layer);
+    gate_and_up(me, layer);
+    project_down(me, layer);
+    lap(me, &Profile::linear);
   }
-  last(thread);
+  last_state(me);
+  head(me);
+  lap(me, &Profile::head);
 }
 
-void Forward::barrier_to(int thread, double Profile::* part) {
-  team_.barrier();
-  if (thread != 0) return;
+void Forward::lap(const Member& me, double Profile::* part) {
+  if (me.thread != 0) return;
   const auto now = Clock::now();
   d_.profile_.*part += std::chrono::duration<double>(now - mark_).count();
   mark_ = now;
@@ -184,7 +214,7 @@ unsigned Forward::kinds_of(std::initializer_list<const PackedLinear*> weights) c
   return kinds;
 }
 
-void Forward::prepare_all(const Prepared& into, unsigned kinds, int inputs, int i, const float* x) const {
+void Forward::prepare_all(const Prepared& into, unsigned kinds, int inputs, int64_t i, const float* x) const {
   for (int kind = 0; kind < kKinds; kind++)
     if (kinds >> kind & 1u) {
       const RowKind k = static_cast<RowKind>(kind);
@@ -193,48 +223,69 @@ void Forward::prepare_all(const Prepared& into, unsigned kinds, int inputs, int 
 }
 
 // Embeddings, and the rotary angles of each row, in float32 as transformers computes them.
-void Forward::embed() {
+void Forward::embed(Member& me) {
   const int half = shape_.head_dim / 2;
-  for (int64_t i; (i = team_.next(n_, 1)) >= 0;) {
-    d_.weights_.embed.unpack_row(batch_.tokens[i], hidden_row(static_cast<int>(i)));
+  share(me, n_, 1, [&](int64_t i, int64_t) {
+    d_.weights_.embed.unpack_row(batch_.tokens[i], hidden_row(i));
     const float position = static_cast<float>(plan_.rows[i].position);
     for (int j = 0; j < half; j++) {
       const double angle = position * shape_.inv_freq[j];
       cos_[i * half + j] = static_cast<float>(std::cos(angle)) * shape_.rope_scale;
       sin_[i * half + j] = static_cast<float>(std::sin(angle)) * shape_.rope_scale;
     }
-  }
+  });
 }
 
-// Every row of the hidden state, normed and prepared: by each thread for itself where rows are few, else shared.
-Prepared Forward::normed(int thread, const float* norm, unsigned kinds) {
-  Private& mine = private_[thread];
-  const bool alone = private_rows(n_);
-  const Prepared& into = alone ? mine.rows : shared_;
-  const auto one = [&](int i) {
-    k_.rms_norm(hidden_row(i), norm, shape_.hidden, shape_.norm_eps, mine.norm);
-    prepare_all(into, kinds, shape_.hidden, i, mine.norm);
-  };
-  if (alone) {
-    for (int i = 0; i < n_; i++) one(i);
-  } else {
-    for (int64_t i; (i = team_.next(n_, 1)) >= 0;) one(static_cast<int>(i));
-    team_.barrier();
-  }
-  return into;
+// Copies hidden state `state` of all rows where it was asked for.
+void Forward::tap(Member& me, int state) {
+  const size_t taps = batch_.taps.size();
+  for (size_t t = 0; t < taps; t++)
+    if (batch_.taps[t] == state)
+      return share(me, n_, 1, [&](int64_t i, int64_t) {
+        for (size_t u = t; u < taps; u++)
+          if (batch_.taps[u] == state)
+            std::memcpy(features_ + (i * taps + u) * shape_.hidden, hidden_row(i), shape_.hidden * sizeof(float));
+      });
+}
+
+// The hidden state of every row, normed.
+auto Forward::normed(Member& me, const float* norm, unsigned kinds) {
+  return inputs(me, n_, [this, norm, kinds, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
+    k_.rms_norm(hidden_row(i), norm, shape_.hidden, shape_.norm_eps, mine);
+    prepare_all(into, kinds, shape_.hidden, i, mine);
+  });
+}
+
+// The attention's output of every row, merged here if its chunks were apart.
+auto Forward::attended(Member& me, unsigned kinds) {
+  return inputs(me, n_, [this, kinds, &mine = private_[me.thread]](const Prepared& into, int64_t i) {
+    const int width = shape_.heads * shape_.head_dim;
+    const float* x = attended_ + static_cast<size_t>(i) * width;
+    if (split_) {
+      for (int h = 0; h < shape_.heads; h++) {
+        mine.parts[0] = -INFINITY;
+        for (int chunk = 0; chunk * kChunk <= plan_.rows[i].position; chunk++)
+          k_.merge(mine.parts, parts_ + ((static_cast<size_t>(chunk) * n_ + i) * shape_.heads + h) * part_stride_, value_stride_);
+        k_.finish(mine.parts, shape_.head_dim, mine.norm + h * shape_.head_dim);
+      }
+      x = mine.norm;
+    }
+    prepare_all(into, kinds, width, i, x);
+  });
 }
 
 // Queries, keys and values, whole heads at a time, so that norms, rotation and storing follow at once.
-void Forward::project_heads(int thread, const LayerWeights& layer, int index, const Prepared& x) {
+void Forward::project_heads(Member& me, const LayerWeights& layer, int index) {
+  auto x = normed(me, layer.input_norm.data(), kinds_of({&layer.q, &layer.k, &layer.v}));
   const int heads_in_unit = 16 / std::gcd(16, shape_.head_dim);  // so that a unit begins on a tile
   const int q_units = (shape_.heads + heads_in_unit - 1) / heads_in_unit;
   const int kv_units = (shape_.kv_heads + heads_in_unit - 1) / heads_in_unit;
-  for (int64_t u; (u = team_.next(q_units + 2 * kv_units, 1)) >= 0;) {
+  share(me, q_units + 2 * kv_units, 1, [&](int64_t u, int64_t) {
     const int unit = static_cast<int>(u);
-    if (unit < q_units) project_unit(thread, layer, index, x, 0, unit);
-    else if (unit < q_units + kv_units) project_unit(thread, layer, index, x, 1, unit - q_units);
-    else project_unit(thread, layer, index, x, 2, unit - q_units - kv_units);
-  }
+    if (unit < q_units) project_unit(me.thread, layer, index, x.get(), 0, unit);
+    else if (unit < q_units + kv_units) project_unit(me.thread, layer, index, x.get(), 1, unit - q_units);
+    else project_unit(me.thread, layer, index, x.get(), 2, unit - q_units - kv_units);
+  });
 }
 
 // role: 0 queries, 1 keys, 2 values
@@ -269,15 +320,14 @@ void Forward::finish_head(int thread, const LayerWeights& layer, int index, int 
   std::memcpy(queries_ + (static_cast<size_t>(row) * shape_.heads + head) * dim, padded, dim * sizeof(float));
 }
 
-void Forward::attention(int thread, int index) {
-  const int groups = static_cast<int>(plan_.groups.size()), units = groups * shape_.kv_heads;
-  const int pieces = split_ ? plan_.chunks : 1;
-  for (int64_t u; (u = team_.next(static_cast<int64_t>(units) * pieces, 1)) >= 0;) {
+void Forward::attention(Member& me, int index) {
+  const int64_t groups = static_cast<int64_t>(plan_.groups.size()), units = groups * shape_.kv_heads;
+  share(me, units * (split_ ? plan_.chunks : 1), 1, [&](int64_t u, int64_t) {
     const QueryGroup& group = plan_.groups[u % groups];
-    const int kv_head = static_cast<int>(u / groups % shape_.kv_heads), piece = static_cast<int>(u / units);
-    if (split_) attend_group(thread, index, group, kv_head, piece, piece);
-    else attend_group(thread, index, group, kv_head, 0, group.chunks - 1);
-  }
+    const int kv_head = static_cast<int>(u / groups % shape_.kv_heads), chunk = static_cast<int>(u / units);
+    if (split_) attend_group(me.thread, index, group, kv_head, chunk, chunk);
+    else attend_group(me.thread, index, group, kv_head, 0, group.chunks - 1);
+  });
 }
 
 // Chunks first_chunk..last_chunk of a group: parts kept apart when split, else merged in order and finished.
@@ -285,12 +335,13 @@ void Forward::attend_group(int thread, int index, const QueryGroup& group, int k
   Private& mine = private_[thread];
   const int count = group.end - group.begin, dim = shape_.head_dim;
   const auto row_of = [&](int i) { return group.first_row + (group.begin + i) / per_kv_; };
-  const auto head_of = [&](int i) { return kv_head * per_kv_ + (group.begin + i) % per_kv_; };
+  const auto query_of = [&](int i) {
+    return static_cast<size_t>(row_of(i)) * shape_.heads + kv_head * per_kv_ + (group.begin + i) % per_kv_;
+  };
   for (int i = 0; i < count; i++) {
     const RowPlan& row = plan_.rows[row_of(i)];
     const int length = row.position + 1, first = shape_.window > 0 ? std::max(0, length - shape_.window) : 0;
-    mine.queries[i] = {queries_ + (static_cast<size_t>(row_of(i)) * shape_.heads + head_of(i)) * dim, first, row.prefix,
-                       plan_.tails.data() + row.tail, length};
+    mine.queries[i] = {queries_ + query_of(i) * dim, first, row.prefix, plan_.tails.data() + row.tail, length};
   }
   const KvHead kv = plan_.rows[group.first_row].cache->head(index, kv_head);
   float* sums = mine.parts + static_cast<size_t>(kMaxQueries) * part_stride_;
@@ -299,128 +350,90 @@ void Forward::attend_group(int thread, int index, const QueryGroup& group, int k
     k_.attend(kv, mine.queries, count, chunk, mine.scratch, plan_.tail_blocks, mine.parts, part_stride_);
     for (int i = 0; i < count; i++) {
       const float* part = mine.parts + static_cast<size_t>(i) * part_stride_;
-      const size_t query = static_cast<size_t>(row_of(i)) * shape_.heads + head_of(i);
-      if (split_) std::memcpy(parts_ + (static_cast<size_t>(chunk) * n_ * shape_.heads + query) * part_stride_, part, part_stride_ * sizeof(float));
-      else k_.merge(sums + static_cast<size_t>(i) * part_stride_, part, value_stride_);
+      if (!split_) k_.merge(sums + static_cast<size_t>(i) * part_stride_, part, value_stride_);
+      else std::memcpy(parts_ + (static_cast<size_t>(chunk) * n_ * shape_.heads + query_of(i)) * part_stride_, part, part_stride_ * sizeof(float));
     }
   }
-  if (split_) return;
-  for (int i = 0; i < count; i++)
-    k_.finish(sums + static_cast<size_t>(i) * part_stride_, dim, attended_ + (static_cast<size_t>(row_of(i)) * shape_.heads + head_of(i)) * dim);
+  for (int i = 0; !split_ && i < count; i++)
+    k_.finish(sums + static_cast<size_t>(i) * part_stride_, dim, attended_ + query_of(i) * dim);
 }
 
-// The attention's output of every row, merged if its chunks were apart, prepared for the output projection.
-Prepared Forward::attended(int thread, unsigned kinds) {
-  Private& mine = private_[thread];
-  const bool alone = private_rows(n_);
-  const Prepared& into = alone ? mine.rows : shared_;
-  const int width = shape_.heads * shape_.head_dim;
-  const auto one = [&](int i) {
-    const float* x = attended_ + static_cast<size_t>(i) * width;
-    if (split_) {
-      for (int h = 0; h < shape_.heads; h++) {
-        mine.parts[0] = -INFINITY;
-        for (int chunk = 0; chunk * kChunk <= plan_.rows[i].position; chunk++)
-          k_.merge(mine.parts, parts_ + ((static_cast<size_t>(chunk) * n_ + i) * shape_.heads + h) * part_stride_, value_stride_);
-        k_.finish(mine.parts, shape_.head_dim, mine.norm + h * shape_.head_dim);
-      }
-      x = mine.norm;
-    }
-    prepare_all(into, kinds, width, i, x);
-  };
-  if (alone) {
-    for (int i = 0; i < n_; i++) one(i);
-  } else {
-    for (int64_t i; (i = team_.next(n_, 1)) >= 0;) one(static_cast<int>(i));
-    team_.barrier();
-  }
-  return into;
-}
-
-// hidden += w x
-void Forward::add_linear(int thread, const PackedLinear& w, const Prepared& x) {
-  const Linear& view = w.view();
-  const int step = piece(view.tiles);
+// hidden += w x, for tiles [begin, end)
+void Forward::add_linear(int thread, const PackedLinear& w, const Prepared& x, int begin, int end) {
   float* out = private_[thread].out;
-  for (int64_t t; (t = team_.next(view.tiles, step)) >= 0;) {
-    const int begin = static_cast<int>(t), end = std::min(view.tiles, begin + step);
-    const int width = std::min(view.outputs, end * kTile) - begin * kTile;
-    for (int r = 0; r < n_; r += kRowBlock) {
-      const int rows = std::min(kRowBlock, n_ - r);
-      const size_t stride = static_cast<size_t>(end - begin) * kTile;
-      k_.linear(view, block(x, w, r), rows, begin, end, out, stride);
-      for (int i = 0; i < rows; i++) k_.accumulate(hidden_row(r + i) + begin * kTile, out + i * stride, width);
-    }
+  const int width = std::min(w.view().outputs, end * kTile) - begin * kTile;
+  const size_t stride = static_cast<size_t>(end - begin) * kTile;
+  for (int r = 0; r < n_; r += kRowBlock) {
+    const int rows = std::min(kRowBlock, n_ - r);
+    k_.linear(w.view(), block(x, w, r), rows, begin, end, out, stride);
+    for (int i = 0; i < rows; i++) k_.accumulate(hidden_row(r + i) + begin * kTile, out + i * stride, width);
   }
 }
 
-void Forward::gate_and_up(int thread, const LayerWeights& layer, const Prepared& x) {
-  const Linear& gate = layer.gate.view();
-  const int step = piece(gate.tiles);
+void Forward::project_out(Member& me, const LayerWeights& layer) {
+  auto x = attended(me, kinds_of({&layer.o}));
+  const int tiles = layer.o.view().tiles;
+  share(me, tiles, piece(tiles), [&](int64_t begin, int64_t end) {
+    add_linear(me.thread, layer.o, x.get(), static_cast<int>(begin), static_cast<int>(end));
+  });
+}
+
+void Forward::gate_and_up(Member& me, const LayerWeights& layer) {
+  auto x = normed(me, layer.post_norm.data(), kinds_of({&layer.gate, &layer.up}));
+  const int tiles = layer.gate.view().tiles;
   const RowKind kind = kind_of(layer.down);
-  float *out = private_[thread].out, *out2 = private_[thread].out2;
-  for (int64_t t; (t = team_.next(gate.tiles, step)) >= 0;) {
-    const int begin = static_cast<int>(t), end = std::min(gate.tiles, begin + step);
+  share(me, tiles, piece(tiles), [&](int64_t from, int64_t to) {
+    const int begin = static_cast<int>(from), end = static_cast<int>(to);
     const size_t stride = static_cast<size_t>(end - begin) * kTile;
+    float *out = private_[me.thread].out, *out2 = private_[me.thread].out2;
     for (int r = 0; r < n_; r += kRowBlock) {
       const int rows = std::min(kRowBlock, n_ - r);
-      k_.linear(gate, block(x, layer.gate, r), rows, begin, end, out, stride);
-      k_.linear(layer.up.view(), block(x, layer.up, r), rows, begin, end, out2, stride);
+      k_.linear(layer.gate.view(), block(x.get(), layer.gate, r), rows, begin, end, out, stride);
+      k_.linear(layer.up.view(), block(x.get(), layer.up, r), rows, begin, end, out2, stride);
       for (int i = 0; i < rows; i++) {
         k_.swiglu(out + i * stride, out2 + i * stride, static_cast<int>(stride));
         k_.prepare(kind, out + i * stride, shape_.intermediate, begin * kTile, std::min(shape_.intermediate, end * kTile),
                    prepared_row(activation_, kind, shape_.intermediate, r + i));
       }
     }
-  }
+  });
 }
 
-// Copies hidden state `state` of all rows where it was asked for.
-void Forward::tap(int state) {
+void Forward::project_down(Member& me, const LayerWeights& layer) {
+  const int tiles = layer.down.view().tiles;
+  share(me, tiles, piece(tiles), [&](int64_t begin, int64_t end) {
+    add_linear(me.thread, layer.down, activation_, static_cast<int>(begin), static_cast<int>(end));
+  });
+}
+
+// The last hidden state, after the norm, where it was asked for.
+void Forward::last_state(Member& me) {
   const size_t taps = batch_.taps.size();
-  for (size_t t = 0; t < taps; t++)
-    if (batch_.taps[t] == state)
-      for (int i = 0; i < n_; i++)
-        std::memcpy(features_ + (static_cast<size_t>(i) * taps + t) * shape_.hidden, hidden_row(i), shape_.hidden * sizeof(float));
+  if (std::find(batch_.taps.begin(), batch_.taps.end(), shape_.layers) == batch_.taps.end()) return;
+  share(me, n_, 1, [&](int64_t i, int64_t) {
+    float* state = private_[me.thread].norm;
+    k_.rms_norm(hidden_row(i), d_.weights_.norm.data(), shape_.hidden, shape_.norm_eps, state);
+    for (size_t t = 0; t < taps; t++)
+      if (batch_.taps[t] == shape_.layers)
+        std::memcpy(features_ + (i * taps + t) * shape_.hidden, state, shape_.hidden * sizeof(float));
+  });
 }
 
 // The last norm and the head, over the rows whose logits are wanted only.
-void Forward::last(int thread) {
-  Private& mine = private_[thread];
-  const float* norm = d_.weights_.norm.data();
-  const PackedLinear& head = d_.weights_.head.empty() ? d_.weights_.embed : d_.weights_.head;
-  const size_t taps = batch_.taps.size();
-  const bool tapped = std::find(batch_.taps.begin(), batch_.taps.end(), shape_.layers) != batch_.taps.end();
-  if (tapped) {
-    for (int64_t i; (i = team_.next(n_, 1)) >= 0;) {
-      k_.rms_norm(hidden_row(static_cast<int>(i)), norm, shape_.hidden, shape_.norm_eps, mine.norm);
-      for (size_t t = 0; t < taps; t++)
-        if (batch_.taps[t] == shape_.layers)
-          std::memcpy(features_ + (i * taps + t) * shape_.hidden, mine.norm, shape_.hidden * sizeof(float));
-    }
-    team_.barrier();
-  }
+void Forward::head(Member& me) {
   if (wanted_ == 0) return;
+  const PackedLinear& head = d_.weights_.head.empty() ? d_.weights_.embed : d_.weights_.head;
   const unsigned kinds = kinds_of({&head});
-  const bool alone = private_rows(n_);
-  const Prepared& into = alone ? mine.rows : shared_;
-  const auto one = [&](int i) {
-    k_.rms_norm(hidden_row(batch_.logits[i]), norm, shape_.hidden, shape_.norm_eps, mine.norm);
-    prepare_all(into, kinds, shape_.hidden, i, mine.norm);
-  };
-  if (alone) {
-    for (int i = 0; i < wanted_; i++) one(i);
-  } else {
-    for (int64_t i; (i = team_.next(wanted_, 1)) >= 0;) one(static_cast<int>(i));
-    team_.barrier();
-  }
+  auto x = inputs(me, wanted_, [this, kinds, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
+    k_.rms_norm(hidden_row(batch_.logits[i]), d_.weights_.norm.data(), shape_.hidden, shape_.norm_eps, mine);
+    prepare_all(into, kinds, shape_.hidden, i, mine);
+  });
   const Linear& view = head.view();
-  const int step = piece(view.tiles), stride = view.tiles * kTile;
-  for (int64_t t; (t = team_.next(view.tiles, step)) >= 0;) {
-    const int begin = static_cast<int>(t), end = std::min(view.tiles, begin + step);
-    k_.linear(view, block(into, head, 0), wanted_, begin, end, logits_ + begin * kTile, stride);
-  }
-  barrier_to(thread, &Profile::head);
+  const size_t stride = static_cast<size_t>(view.tiles) * kTile;
+  share(me, view.tiles, piece(view.tiles), [&](int64_t begin, int64_t end) {
+    k_.linear(view, block(x.get(), head, 0), wanted_, static_cast<int>(begin), static_cast<int>(end),
+              logits_ + begin * kTile, stride);
+  });
 }
 
 Decoder::Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Team> team, const Kernels* kernels)
@@ -457,12 +470,14 @@ Decoder::Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Tea
 
 int Decoder::logits_stride() const { return (shape_.vocab + kTile - 1) / kTile * kTile; }
 
+Decoder::~Decoder() { team_->wait_idle(); }
+
 void Decoder::forward(const Batch& batch, float* logits, float* features) {
-  Forward forward(*this, batch, make_plan(shape_, batch), logits, features);
-  workspace_.reserve(forward.bytes());
-  forward.lay_out(workspace_.as<uint8_t>());
+  const auto forward = std::make_shared<Forward>(*this, batch, make_plan(shape_, batch), logits, features);
+  workspace_.reserve(forward->bytes());
+  forward->lay_out(workspace_.as<uint8_t>());
   profile_ = Profile{};
-  team_->run([&](int thread) { forward.run(thread); });
+  team_->run(forward);
 }
 
 }  // namespace forerun

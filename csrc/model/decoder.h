@@ -54,6 +54,8 @@ class Decoder {
  public:
   Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Team> team, const Kernels* kernels);
 
+  ~Decoder();
+
   const DecoderShape& shape() const { return shape_; }
   int logits_stride() const;  // floats from one row of logits to the next: the vocabulary rounded up to a tile
 

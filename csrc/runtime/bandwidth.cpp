@@ -20,15 +20,13 @@ double read_bandwidth(Team& team, size_t bytes, int repeats) {
   double best = 0.0;
   for (int r = 0; r < repeats; r++) {
     const auto start = std::chrono::steady_clock::now();
-    team.run([&](int) {
+    team.for_each(static_cast<int64_t>(pieces), 1, [&](int64_t piece, int64_t) {
+      const uint8_t* at = data + static_cast<size_t>(piece) * kPiece;
       uint64_t sum = 0;
-      for (int64_t p; (p = team.next(static_cast<int64_t>(pieces), 1)) >= 0;) {
-        const uint8_t* piece = data + static_cast<size_t>(p) * kPiece;
-        for (size_t i = 0; i < kPiece; i += kLine) {  // one word fetches its line
-          uint64_t word;
-          std::memcpy(&word, piece + i, sizeof word);
-          sum += word;
-        }
+      for (size_t i = 0; i < kPiece; i += kLine) {  // one word fetches its line
+        uint64_t word;
+        std::memcpy(&word, at + i, sizeof word);
+        sum += word;
       }
       sink += sum;
     });

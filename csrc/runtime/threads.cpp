@@ -9,9 +9,9 @@
 namespace forerun {
 namespace {
 
-// How long to spin before giving the core away. A barrier inside a forward is a microsecond away; the next forward may
-// be a millisecond away, while Python runs.
-constexpr int kBarrierSpins = 4000;
+// How long to spin before giving the core away. A stage's end is microseconds off; the next job may be a millisecond off,
+// while Python runs.
+constexpr int kStageSpins = 2000;
 constexpr int kJobSpins = 20000;
 
 inline void relax() {
@@ -24,78 +24,77 @@ inline void relax() {
 
 }  // namespace
 
+void Job::wait_for(const std::atomic<int64_t>& done, int64_t total) {
+  for (int spins = 0; done.load(std::memory_order_acquire) < total; spins++) {
+    if (spins < kStageSpins) relax();
+    else std::this_thread::yield();
+  }
+}
+
 Team::Team(int threads) : size_(std::max(1, threads)) {
-  for (int t = 1; t < size_; t++) members_.emplace_back([this, t] { work(t); });
+  for (int t = 1; t < size_; t++) members_.emplace_back([this, t] { serve(t); });
 }
 
 Team::~Team() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     stop_ = true;
+    jobs_.fetch_add(1, std::memory_order_release);
   }
   wake_.notify_all();
-  for (auto& member : members_) member.join();
+  for (std::thread& member : members_) member.join();
 }
 
-void Team::run(const std::function<void(int)>& body) {
-  std::lock_guard<std::mutex> one_at_a_time(running_);
-  cursor_.store(0, std::memory_order_relaxed);
+void Team::run(const std::shared_ptr<Job>& job) {
+  const std::lock_guard<std::mutex> one_at_a_time(running_);
   if (size_ > 1) {
-    body_ = &body;
-    unfinished_.store(size_ - 1, std::memory_order_relaxed);
     bool asleep;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
-      job_.fetch_add(1, std::memory_order_release);
+      const std::lock_guard<std::mutex> lock(mutex_);
+      job_ = job;
+      jobs_.fetch_add(1, std::memory_order_release);
       asleep = sleepers_ > 0;
     }
     if (asleep) wake_.notify_all();
   }
-  body(0);
-  for (int spins = 0; unfinished_.load(std::memory_order_acquire) != 0; spins++) {
-    if (spins < kBarrierSpins) relax();
-    else std::this_thread::yield();
+  Member me{0};
+  job->work(me);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  job_.reset();  // who comes now has come too late
+}
+
+void Team::wait_idle() {
+  for (;;) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (busy_ == 0) return;
+    }
+    std::this_thread::yield();
   }
 }
 
-void Team::work(int thread) {
+void Team::serve(int thread) {
   uint32_t seen = 0;
   for (;;) {
-    for (int spins = 0; job_.load(std::memory_order_acquire) == seen && !stop_ && spins < kJobSpins; spins++) relax();
-    if (job_.load(std::memory_order_acquire) == seen) {
+    for (int spins = 0; jobs_.load(std::memory_order_acquire) == seen && spins < kJobSpins; spins++) relax();
+    std::shared_ptr<Job> job;
+    {
       std::unique_lock<std::mutex> lock(mutex_);
       sleepers_++;
-      wake_.wait(lock, [&] { return stop_ || job_.load(std::memory_order_acquire) != seen; });
+      wake_.wait(lock, [&] { return stop_ || jobs_.load(std::memory_order_relaxed) != seen; });
       sleepers_--;
+      if (stop_) return;
+      seen = jobs_.load(std::memory_order_relaxed);
+      job = job_;
+      if (job) busy_++;
     }
-    if (stop_) return;
-    seen = job_.load(std::memory_order_acquire);
-    (*body_)(thread);
-    unfinished_.fetch_sub(1, std::memory_order_release);
+    if (!job) continue;
+    Member me{thread};
+    job->work(me);
+    job.reset();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    busy_--;
   }
-}
-
-void Team::barrier() {
-  if (size_ == 1) {
-    cursor_.store(0, std::memory_order_relaxed);
-    return;
-  }
-  const uint32_t phase = phase_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
-    arrived_.store(0, std::memory_order_relaxed);
-    cursor_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    return;
-  }
-  for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; spins++) {
-    if (spins < kBarrierSpins) relax();
-    else std::this_thread::yield();
-  }
-}
-
-int64_t Team::next(int64_t total, int64_t piece) {
-  const int64_t start = cursor_.fetch_add(piece, std::memory_order_relaxed);
-  return start < total ? start : -1;
 }
 
 }  // namespace forerun

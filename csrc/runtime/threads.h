@@ -1,14 +1,59 @@
-// A small team of threads that runs one function together, with barriers and shared work between them.
+// A small team of threads that does a job together, stage after stage.
+//
+// Nobody waits for a thread as such, only for work that some thread has begun: on a busy machine a member that the system
+// has put aside holds up no one, and finds its stages done when it comes back.
 #pragma once
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 namespace forerun {
+
+// A thread's place in a job.
+struct Member {
+  int thread;
+  int stage = 0;
+};
+
+// Work in stages. Every member passes through the same stages in the same order.
+class Job {
+ public:
+  explicit Job(int stages) : progress_(new Progress[static_cast<size_t>(stages)]), stages_(stages) {}
+  virtual ~Job() = default;
+
+  // What a member does: calls to share, and between them nothing but what all members may do at once. It may still be
+  // called when the job is done, so it must not touch what outlives the job's end outside of share. Must not throw.
+  virtual void work(Member& me) = 0;
+
+ protected:
+  // One stage: body(begin, end) is called for pieces of [0, total), each by one member. Returns when all are done.
+  template <class Body>
+  void share(Member& me, int64_t total, int64_t piece, Body&& body) {
+    Progress& stage = progress_[me.stage++];
+    while (stage.next.load(std::memory_order_relaxed) < total) {
+      const int64_t begin = stage.next.fetch_add(piece, std::memory_order_relaxed);
+      if (begin >= total) break;
+      const int64_t end = begin + piece < total ? begin + piece : total;
+      body(begin, end);
+      stage.done.fetch_add(end - begin, std::memory_order_release);
+    }
+    wait_for(stage.done, total);
+  }
+  int stages() const { return stages_; }
+
+ private:
+  struct alignas(64) Progress {
+    std::atomic<int64_t> next{0}, done{0};
+  };
+  static void wait_for(const std::atomic<int64_t>& done, int64_t total);
+
+  std::unique_ptr<Progress[]> progress_;
+  int stages_;
+};
 
 class Team {
  public:
@@ -19,32 +64,33 @@ class Team {
 
   int size() const { return size_; }
 
-  // Runs body(thread) on every member, the caller being thread 0; returns when all are done. `body` must not throw.
-  void run(const std::function<void(int)>& body);
-
-  // --- inside run ---
-  // Waits until every member is here.
-  void barrier();
-  // Hands out [0, total) in pieces of `piece`: returns the start of one, or -1 when none is left. Each member calls it
-  // until it says -1, then barrier() before the next use of next().
-  int64_t next(int64_t total, int64_t piece);
+  // Does the job, the caller as member 0; returns when its last stage is done. Members may then still hold the job.
+  void run(const std::shared_ptr<Job>& job);
+  // body(begin, end) for pieces of [0, total), by all members.
+  template <class Body>
+  void for_each(int64_t total, int64_t piece, Body body) {
+    struct Pieces : Job {
+      Pieces(int64_t total, int64_t piece, Body& body) : Job(1), total(total), piece(piece), body(body) {}
+      void work(Member& me) override { share(me, total, piece, body); }
+      int64_t total, piece;
+      Body body;
+    };
+    run(std::make_shared<Pieces>(total, piece, body));
+  }
+  // Returns when no member holds a job any more.
+  void wait_idle();
 
  private:
-  void work(int thread);
+  void serve(int thread);
 
   const int size_;
-  const std::function<void(int)>* body_ = nullptr;
-  std::atomic<uint32_t> job_{0};
-  std::atomic<int> unfinished_{0};
-  std::atomic<bool> stop_{false};
-  std::mutex mutex_;
+  std::mutex running_;  // one job at a time
+  std::mutex mutex_;    // guards job_, busy_, sleepers_, stop_
   std::condition_variable wake_;
-  int sleepers_ = 0;
-
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> phase_{0};
-  alignas(64) std::atomic<int64_t> cursor_{0};
-  std::mutex running_;
+  std::shared_ptr<Job> job_;
+  int busy_ = 0, sleepers_ = 0;
+  bool stop_ = false;
+  alignas(64) std::atomic<uint32_t> jobs_{0};
   std::vector<std::thread> members_;
 };
 
