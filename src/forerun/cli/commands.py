@@ -9,6 +9,7 @@ from forerun.cli.failures import BAD_INPUT, say_error
 from forerun.cli.generate import generate
 from forerun.cli.inspect import inspect
 from forerun.cli.pull import pull
+from forerun.cli.verify import verify
 from forerun.version import __version__
 
 
@@ -31,7 +32,7 @@ def forerun() -> None:
     """Exact speculative decoding for language models on your own machine."""
 
 
-for command in (generate, cost, inspect, pull):
+for command in (generate, verify, cost, inspect, pull):
     forerun.add_command(command)
 
 

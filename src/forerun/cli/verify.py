@@ -1,0 +1,235 @@
+"""`forerun verify`: proof, on the user's own prompts, that speculation changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from forerun.cli.options import (
+    dtype_option,
+    json_option,
+    kernels_option,
+    kv_option,
+    load_engine,
+    model_option,
+    threads_option,
+)
+from forerun.cli.progress import LateProgress
+from forerun.errors import CheckFailed, InputError
+
+if TYPE_CHECKING:
+    from forerun.api import Engine
+    from forerun.bench.prompts import Prompt
+    from forerun.bench.verify import Comparison
+
+LEAST_P = 1e-3
+
+
+@click.command()
+@model_option
+@click.option("--drafter", default="lookup", metavar="NAME[,NAME]", help="Drafters to check.")
+@click.option(
+    "--prompts", type=click.Path(path_type=Path), metavar="FILE", help="JSON lines; by default a few own."
+)
+@click.option("--temperature", default="0,1", metavar="T[,T]", help="Temperatures to check at.")
+@click.option("--max-tokens", type=click.IntRange(1), default=128, metavar="N", help="Tokens an answer.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N prompts.")
+@click.option("--seed", type=int, default=0, metavar="S", help="The seed of every answer.")
+@click.option(
+    "--distribution",
+    is_flag=True,
+    help="Check the rejection rule instead: first tokens of many answers against the target's probabilities.",
+)
+@click.option(
+    "--draws", type=click.IntRange(200), default=1000, metavar="N", help="Answers a prompt, for that."
+)
+@dtype_option
+@kv_option
+@threads_option
+@kernels_option
+@click.option("--raw", is_flag=True, help="Continue the prompts, without the chat template.")
+@json_option
+def verify(
+    model: str,
+    drafter: str,
+    prompts: Path | None,
+    temperature: str,
+    max_tokens: int,
+    limit: int | None,
+    seed: int,
+    distribution: bool,
+    draws: int,
+    dtype: str,
+    kv: str,
+    threads: int | None,
+    kernels: str,
+    raw: bool,
+    as_json: bool,
+) -> None:
+    """Decode plainly and with drafters, side by side; exit 1 at the first token that differs."""
+    from forerun.bench.prompts import own_prompts, read_prompts
+
+    chosen = (own_prompts() if prompts is None else read_prompts(prompts))[:limit]
+    temperatures = _temperatures(temperature)
+    names = _names(drafter)
+    engine = load_engine(
+        model, drafter="none", dtype=dtype, kv=kv, context=None, threads=threads, kernels=kernels
+    )
+    for name in names:
+        engine.new_drafter(name)
+    raw = raw or engine.tokenizer.chat_template is None
+    if distribution:
+        _check_distributions(engine, chosen, names, max(temperatures), seed, draws, raw, as_json)
+    else:
+        _check_texts(engine, chosen, names, temperatures, max_tokens, seed, raw, as_json)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError("--drafter names no drafter")
+    return names
+
+
+def _temperatures(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--temperature {text!r} is no list of numbers, such as 0,1") from None
+
+
+def _check_texts(
+    engine: Engine,
+    prompts: list[Prompt],
+    drafters: list[str],
+    temperatures: list[float],
+    max_tokens: int,
+    seed: int,
+    raw: bool,
+    as_json: bool,
+) -> None:
+    from forerun.bench.verify import compare
+
+    total = len(prompts) * len(drafters) * len(temperatures)
+    done: list[Comparison] = []
+    with LateProgress("comparing") as progress:
+        for comparison in compare(
+            engine, prompts, drafters, temperatures, max_tokens=max_tokens, seed=seed, raw=raw
+        ):
+            done.append(comparison)
+            progress(len(done), total)
+            if comparison.difference is not None:
+                break
+    failed = [comparison for comparison in done if comparison.difference is not None]
+    if as_json:
+        print(json.dumps(_as_dict(done, failed)))
+    elif not failed:
+        for drafter in drafters:
+            for temperature in temperatures:
+                print(_line([c for c in done if c.drafter == drafter and c.temperature == temperature]))
+    if failed:
+        raise CheckFailed(_difference_line(engine, failed[0]))
+
+
+def _line(same: list[Comparison]) -> str:
+    tokens, forwards = sum(c.tokens for c in same), sum(c.forwards for c in same)
+    return (
+        f"drafter {same[0].drafter}, temperature {same[0].temperature:g}: {len(same)} prompts, {tokens}"
+        f" tokens, none differs from plain decoding ({tokens / max(forwards, 1):.2f} tokens a forward)"
+    )
+
+
+def _difference_line(engine: Engine, comparison: Comparison) -> str:
+    difference = comparison.difference
+    assert difference is not None
+
+    def named(token: int | None) -> str:
+        return "the end" if token is None else f"{token} {engine.tokenizer.token_text(token)!r}"
+
+    margin = "" if difference.margin is None else f", logit margin {difference.margin:.3g}"
+    return (
+        f"prompt {comparison.prompt.name}, drafter {comparison.drafter}, temperature"
+        f" {comparison.temperature:g}: token {difference.position} of the answer is {named(difference.found)}"
+        f" where plain decoding has {named(difference.plain)}{margin}"
+    )
+
+
+def _as_dict(done: list[Comparison], failed: list[Comparison]) -> dict[str, object]:
+    return {
+        "compared": len(done),
+        "tokens": sum(c.tokens for c in done),
+        "equal": not failed,
+        "comparisons": [
+            {
+                "prompt": c.prompt.name,
+                "category": c.prompt.category,
+                "drafter": c.drafter,
+                "temperature": c.temperature,
+                "tokens": c.tokens,
+                "target_forwards": c.forwards,
+                "equal": c.difference is None,
+                "difference": None
+                if c.difference is None
+                else {
+                    "position": c.difference.position,
+                    "plain": c.difference.plain,
+                    "found": c.difference.found,
+                    "logit_margin": c.difference.margin,
+                },
+            }
+            for c in done
+        ],
+    }
+
+
+def _check_distributions(
+    engine: Engine,
+    prompts: list[Prompt],
+    drafters: list[str],
+    temperature: float,
+    seed: int,
+    draws: int,
+    raw: bool,
+    as_json: bool,
+) -> None:
+    from forerun.bench.verify import distributions
+    from forerun.sampling.params import SamplingParams
+
+    if temperature <= 0:
+        raise InputError("--distribution needs a temperature above 0, such as --temperature 1")
+    params = SamplingParams(max_tokens=2, temperature=temperature, seed=seed, acceptance="rejection")
+    found = []
+    with LateProgress("drawing") as progress:
+        for i, prompt in enumerate(prompts):
+            for drafter in drafters:
+                found += list(distributions(engine, prompt, drafter, params, draws=draws, raw=raw))
+            progress(i + 1, len(prompts))
+    least = LEAST_P / len(found)
+    if as_json:
+        rows = [
+            {
+                "prompt": d.prompt.name,
+                "drafter": d.drafter,
+                "place": d.place,
+                "draws": d.draws,
+                "chi_square": d.statistic,
+                "p_value": d.p_value,
+            }
+            for d in found
+        ]
+        print(json.dumps({"temperature": temperature, "least_p_value": least, "distributions": rows}))
+    else:
+        for d in found:
+            print(
+                f"prompt {d.prompt.name}, drafter {d.drafter}, token {d.place + 1}: {d.draws} draws, "
+                f"chi-square {d.statistic:.1f}, p = {d.p_value:.3g}"
+            )
+    worst = min(found, key=lambda d: d.p_value)
+    if worst.p_value < least:
+        raise CheckFailed(
+            f"prompt {worst.prompt.name}, drafter {worst.drafter}: token {worst.place + 1} is not drawn from"
+            f" the target's distribution (chi-square {worst.statistic:.1f}, p = {worst.p_value:.2g})"
+        )
