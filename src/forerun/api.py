@@ -312,7 +312,7 @@ def load(
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.hub import DEFAULT_MODEL, resolve_model
 
-    checkpoint = open_checkpoint(resolve_model(model or DEFAULT_MODEL))
+    checkpoint = open_checkpoint(resolve_model(DEFAULT_MODEL if model is None else model))
     config = checkpoint.config
     if context is not None and not 2 <= context <= config.context:
         raise InputError(f"context is {context}; this model holds 2 to {config.context} tokens")

@@ -178,3 +178,4 @@ def test_progress_while_the_prompt_is_read() -> None:
 def test_what_the_package_gives() -> None:
     for name in forerun.__all__:
         assert getattr(forerun, name).__doc__
+    assert not hasattr(forerun, "everything")
