@@ -1,0 +1,106 @@
+"""`forerun verify`: says equal only where it is, and names the first token that is not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forerun.api import Engine
+from forerun.bench import verify as checks
+from forerun.cli.app import run
+from forerun.sampling.params import SamplingParams
+
+ONE = ["--max-tokens", "24", "--limit", "1"]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "prompts.jsonl"
+    lines = [
+        {"question_id": 7, "category": "code", "turns": ["return the other", "again"]},
+        {"prompt": "and"},
+    ]
+    file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+    return file
+
+
+def test_equal(tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = run(["verify", "-m", str(tiny), "--prompts", str(prompts), "--max-tokens", "24", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert status == 0
+    assert found["equal"]
+    assert found["compared"] == 4  # two prompts, two temperatures
+    assert {c["prompt"] for c in found["comparisons"]} == {"7", "2"}
+    assert found["tokens"] > 0
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_difference_is_found(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cut: bool
+) -> None:
+    honest = checks._write
+
+    def wrong(engine: Engine, ids: list[int], params: SamplingParams, drafter: str) -> checks._Written:
+        written = honest(engine, ids, params, drafter)
+        if drafter == "none":
+            return written
+        tokens = list(written.tokens)
+        if cut:
+            return replace(written, tokens=tokens[:3])
+        tokens[3] = (tokens[3] + 1) % 200
+        return replace(written, tokens=tokens)
+
+    monkeypatch.setattr(checks, "_write", wrong)
+    assert run(["verify", "-m", str(tiny), "--temperature", "0", *ONE]) == 1
+    error = capsys.readouterr().err
+    assert "token 3 of the answer" in error
+    assert ("the end" in error) == cut
+    assert ("logit margin" in error) == (not cut)
+    assert error.count("\n") == 1
+
+
+def test_distribution(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["verify", "-m", str(tiny), "--distribution", "--draws", "400", "--limit", "1", "--json"]
+    assert run(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all(0 < d["p_value"] <= 1 for d in found["distributions"])
+
+
+def test_a_wrong_distribution_is_found(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    honest = checks._write
+
+    def biased(engine: Engine, ids: list[int], params: SamplingParams, drafter: str) -> checks._Written:
+        return honest(engine, ids, replace(params, temperature=0.7), drafter)
+
+    monkeypatch.setattr(checks, "_write", biased)
+    assert run(["verify", "-m", str(tiny), "--distribution", "--draws", "600", "--limit", "1"]) == 1
+    assert "not drawn from the target's distribution" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ("not json", []),
+        ('{"turns": []}', []),
+        ("[1]", []),
+        ("", []),
+        ('{"prompt": "and"}', ["--temperature", "warm"]),
+        ('{"prompt": "and"}', ["--drafter", "nobody"]),
+        ('{"prompt": "and"}', ["--drafter", ","]),
+        ('{"prompt": "and"}', ["--distribution", "--temperature", "0"]),
+    ],
+)
+def test_bad_input(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, arguments: list[str]
+) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(line + "\n")
+    assert run(["verify", "-m", str(tiny), "--prompts", str(file), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("forerun: error: ")
+    assert error.count("\n") == 1
