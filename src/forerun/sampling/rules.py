@@ -6,14 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.sampling.arithmetic import Doubles
-from forerun.sampling.noise import ACCEPT, GUMBEL, MOST_GUMBEL, gumbel, uniforms
+from forerun.sampling.noise import ACCEPT, GROUP_SIZE, MOST_GUMBEL, gumbel, least_exponential, uniforms
 from forerun.sampling.pipeline import Floats, Ints, Pipeline, first_best
 
 FEW = 64
 LEAST_SCORE = np.finfo(np.float64).min  # what is above -inf
 ALL = np.arange(FEW, dtype=np.int64)
-MARGIN = 1e-7
-"""More than any rounding of the quick test."""
+MARGIN = 1e-12
+"""More than any rounding of the quick test, for scores of size 1."""
 
 
 class CoupledRule:
@@ -41,18 +41,21 @@ def noisy_best(scores: Doubles, seed: int, position: int) -> int:
     """argmax(scores + gumbel(seed, position, token)), ties to the lowest id; noise is made only where it can
     matter.
 
-    The noisy score of the best few is a bar. A token whose score is too far below it for any noise is out,
-    and of the others only those whose uniform number says that their noise may reach the bar have their
-    logarithms taken.
+    The noisy score of the best few is a bar. A token reaches it only where its exponential noise is at most
+    exp(score - bar); the least noise of its group rules almost all of them out.
     """
-    first_best(scores)  # says what is wrong, if there is nothing to choose
+    best = first_best(scores)
+    if np.isposinf(scores[best]):
+        return best
     few = ALL[: scores.size]
     if scores.size > FEW:
         few = np.flatnonzero(scores >= max(np.partition(scores, -FEW)[-FEW], LEAST_SCORE))
     bar = float((scores[few] + gumbel(seed, position, few)).max())
-    tokens = np.flatnonzero(scores >= bar - MOST_GUMBEL)
-    reach = np.exp(-np.exp(scores[tokens] - bar)) - MARGIN
-    tokens = tokens[uniforms(seed, position, GUMBEL, tokens) >= reach]
+    margin = MARGIN * max(1.0, abs(bar))
+    tokens = np.flatnonzero(scores >= bar - MOST_GUMBEL - margin)
+    groups = np.arange(-(-scores.size // GROUP_SIZE))
+    least = least_exponential(seed, position, groups)[tokens // GROUP_SIZE]
+    tokens = tokens[np.exp(np.minimum(scores[tokens] - bar + margin, 0.0)) >= least]
     noisy = scores[tokens] + gumbel(seed, position, tokens)
     return int(tokens[noisy.argmax()])
 
