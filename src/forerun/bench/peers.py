@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +38,9 @@ class LlamaCpp:
             raise InputError(
                 f"comparing with llama.cpp needs its package ({error}): pip install llama-cpp-python"
             ) from error
+        logging.getLogger("llama-cpp-python").setLevel(
+            logging.CRITICAL + 1
+        )  # it has thousands of lines to say
         self._library: Any = llama_cpp
         self.version = version("llama-cpp-python")
         model_options = llama_cpp.llama_model_default_params()
