@@ -1,0 +1,47 @@
+// The drafting part of the Python module forerun._core.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+
+#include "drafting/suffix.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace forerun {
+
+using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void bind_drafting(nb::module_& m) {
+  nb::class_<SuffixIndex>(m, "SuffixIndex")
+      .def(nb::init<>())
+      .def("add_text",
+           [](SuffixIndex& self, const Ints& tokens) {
+             for (size_t i = 0; i < tokens.size(); i++) self.extend(tokens.data()[i]);
+             self.end_text();
+           },
+           "tokens"_a)
+      .def_prop_ro("tokens", &SuffixIndex::tokens)
+      .def_prop_ro("bytes", &SuffixIndex::bytes);
+  nb::class_<SuffixDrafter>(m, "SuffixDrafter")
+      .def("__init__",
+           [](SuffixDrafter* self, std::shared_ptr<SuffixIndex> past, double least_chance) {
+             new (self) SuffixDrafter(std::move(past), least_chance);
+           },
+           "past"_a.none(), "least_chance"_a)
+      .def("observe", [](SuffixDrafter& self, const Ints& tokens) { self.observe(tokens.data(), tokens.size()); }, "tokens"_a)
+      .def("truncate", &SuffixDrafter::truncate, "length"_a)
+      .def("propose",
+           [](SuffixDrafter& self, const Ints& prefix, int nodes, int depth) {
+             SuffixDrafter::Draft draft = self.propose(prefix.data(), prefix.size(), nodes, depth);
+             return nb::make_tuple(draft.tokens, draft.parents, draft.chances);
+           },
+           "prefix"_a, "nodes"_a, "depth"_a, "Tokens, parents (0: the root) and chances of a tree's nodes.")
+      .def_prop_ro("length", &SuffixDrafter::length)
+      .def_prop_ro("bytes", &SuffixDrafter::bytes);
+}
+
+}  // namespace forerun
