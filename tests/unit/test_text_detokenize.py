@@ -131,7 +131,9 @@ def test_a_prefix_space_vanishes_only_at_the_beginning() -> None:
     assert made.decode([*ids, *ids]) == "the cat the cat"
     stream = StreamDecoder(made, continues=True)
     assert stream.push(ids) == " the cat"
-    assert made.decode([made.backend.token_to_id("▁"), *ids]) == " the cat"  # one space, not all
+    space = made.backend.token_to_id("▁")
+    assert space is not None
+    assert made.decode([space, *ids]) == " the cat"  # one space, not all
 
 
 def test_metaspace_drops_its_marks_from_the_first_piece_only() -> None:

@@ -54,7 +54,7 @@ GPT4O = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-PUBLISHED = {
+PUBLISHED: dict[str, list[pre_tokenizers.PreTokenizer]] = {
     "gpt-2": [WORDS],
     "smollm": [pre_tokenizers.Digits(individual_digits=True), WORDS],
     "llama-bpe": [split(GPT4), BYTES],
@@ -86,6 +86,10 @@ def pair(pre: str) -> tuple[Tokenizer, Ours]:
 
 def check_byte_level(pre: str, text: str) -> None:
     published, ours = pair(pre)
+    theirs, words = published.pre_tokenizer, ours.backend.pre_tokenizer
+    assert theirs is not None
+    assert words is not None
+    assert words.pre_tokenize_str(text) == theirs.pre_tokenize_str(text)
     ids = published.encode(text, add_special_tokens=False).ids
     assert ours.encode(text, add_special=False) == ids
     assert ours.decode(ids) == published.decode(ids) == text

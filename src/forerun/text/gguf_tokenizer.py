@@ -198,8 +198,9 @@ def _merges_by_score(
     """Every cut of a normal token in two, best score first; ties as transformers' `generate_merges`."""
     merges: list[tuple[str, str]] = []
     rank: list[tuple[float, int, int]] = []  # the score, the lengths of the two parts
-    for i, score in zip(np.flatnonzero(types == NORMAL).tolist(), scores[types == NORMAL].tolist(), strict=True):
-        token = tokens[i]
+    values = scores.tolist()
+    for i in np.flatnonzero(types == NORMAL).tolist():
+        token, score = tokens[i], values[i]
         length = len(token)
         for at in range(1, length if length <= LONGEST_PIECE else 0):
             if (left := token[:at]) in ids and (right := token[at:]) in ids:

@@ -13,11 +13,11 @@ def refused(what: str) -> Iterator[None]:
     """Turn whatever is raised inside into InputError "`what`: its reason".
 
     A panic of Rust code derives from BaseException and has no public class, so everything is caught but
-    what must pass: errors that are already clear, interruption, exhausted memory.
+    what must pass: errors that are already clear, and interruption.
     """
     try:
         yield
-    except (ForerunError, KeyboardInterrupt, SystemExit, MemoryError):
+    except (ForerunError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise InputError(f"{what}: {error}") from error
+        raise InputError(f"{what}: {str(error) or type(error).__name__}") from error
