@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 
 from forerun.errors import ForerunError, one_line
 
@@ -21,6 +20,8 @@ def explain(error: BaseException) -> int:
         silence_stdout()
         return PIPE_CLOSED
     if os.environ.get("FORERUN_DEBUG"):
+        import traceback
+
         traceback.print_exception(error)
     if isinstance(error, ForerunError):
         say_error(str(error))
