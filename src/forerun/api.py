@@ -157,6 +157,7 @@ class Engine:
         tokenizer: of the model.
         context: the most tokens prompt and answer may have together.
         drafter: the drafter used where a call names none.
+        end_tokens: ids that end a text: the model's, and those that the tokenizer knows as ends.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class Engine:
         self.tokenizer = tokenizer
         self.context = context
         self.drafter = drafter
+        self.end_tokens = tuple(sorted({*backend.config.eos_token_ids, *tokenizer.eos_ids}))
         self.new_drafter(drafter)
 
     def generate(
@@ -216,7 +218,7 @@ class Engine:
         params = params or SamplingParams()
         self._check(prompt)
         seed = secrets.randbits(64) if params.seed is None else params.seed
-        end_tokens = () if params.ignore_end else self.backend.config.eos_token_ids
+        end_tokens = () if params.ignore_end else self.end_tokens
         vocab_size = self.backend.config.vocab_size
         pipeline = Pipeline(params, vocab_size, end_tokens, len(prompt))
         rule: Rule = (CoupledRule if params.acceptance == "coupled" else RejectionRule)(pipeline, seed)
