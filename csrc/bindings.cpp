@@ -29,6 +29,9 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace forerun {
+
+void bind_sampling(nb::module_& m);  // bindings_sampling.cpp
+
 namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -275,6 +278,7 @@ NB_MODULE(_core, m) {
           return read_bandwidth(team, static_cast<size_t>(megabytes) << 20, repeats);
         },
         "team"_a, "megabytes"_a = 256, "repeats"_a = 5);
+  bind_sampling(m);
   nb::class_<Team>(m, "Team").def(nb::init<int>(), "threads"_a).def_prop_ro("size", &Team::size);
   nb::class_<Cache>(m, "Cache")
       .def("__init__",

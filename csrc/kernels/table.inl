@@ -2,6 +2,7 @@
 #include "simd/math.h"
 
 #include "kernels/attention.inl"
+#include "kernels/choice.inl"
 #include "kernels/elementwise.inl"
 #include "kernels/linear.inl"
 
@@ -27,6 +28,12 @@ static constexpr Kernels make_table(const char* name) {
   k.attend = attend;
   k.merge = merge;
   k.finish = finish;
+  k.survey = choice::survey;
+  k.copy_allowed = choice::copy_allowed;
+  k.collect = choice::collect;
+  k.tally = choice::tally;
+  k.exp_sum = choice::exp_sum;
+  k.lift = choice::lift;
   return k;
 }
 

@@ -1,0 +1,137 @@
+// The sampling part of the Python module forerun._core.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/choice.h"
+#include "kernels/kernels.h"
+#include "sampling/chooser.h"
+#include "sampling/logprobs.h"
+#include "sampling/noise.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace forerun {
+namespace {
+
+using Bits = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Doubles = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
+
+std::vector<int32_t> ints(const Ints& a) { return {a.data(), a.data() + a.size()}; }
+
+const Kernels* kernels_named(const std::string& name) {
+  const Kernels* kernels = find_kernels(name.c_str());
+  if (kernels == nullptr) throw std::invalid_argument("no kernels '" + name + "' on this machine");
+  return kernels;
+}
+
+// An array of its own for Python, with room for n.
+std::pair<double*, Doubles> new_doubles(size_t n) {
+  auto* data = new double[n];
+  return {data, Doubles(data, {n}, nb::capsule(data, [](void* p) noexcept { delete[] static_cast<double*>(p); }))};
+}
+
+// What a call to a chooser is given, checked.
+struct Call {
+  Call(const Chooser& chooser, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, const std::optional<Bits>& bits)
+      : text{history.data(), static_cast<int>(history.size()), path.data(), static_cast<int>(path.size())},
+        allowed(bits ? bits->data() : nullptr) {
+    const auto vocab = static_cast<size_t>(chooser.vocab());
+    if (logits.size() != vocab) throw std::invalid_argument("logits of another vocabulary");
+    if (bits && bits->size() < (vocab + 31) / 32) throw std::invalid_argument("allowed: too few bits");
+    if (history.size() + path.size() > (1u << 30)) throw std::invalid_argument("a text too long");
+  }
+  Text text;
+  const uint32_t* allowed;
+};
+
+void new_chooser(Chooser* self, int vocab_size, int prompt_length, double temperature, int top_k, double top_p,
+                 std::optional<double> log_min_p, bool counts_history, float repetition, float presence, float frequency,
+                 const Ints& bias_tokens, const Floats& bias, const Ints& forbidden, const Ints& end_tokens, int min_tokens,
+                 uint64_t seed, const std::string& kernels) {
+  ProcessorSettings processing;
+  processing.vocab = vocab_size;
+  processing.prompt_length = prompt_length;
+  processing.min_tokens = min_tokens;
+  processing.counts_history = counts_history;
+  processing.repetition = repetition;
+  processing.presence = presence;
+  processing.frequency = frequency;
+  processing.bias_tokens = ints(bias_tokens);
+  processing.bias = {bias.data(), bias.data() + bias.size()};
+  processing.forbidden = ints(forbidden);
+  processing.end_tokens = ints(end_tokens);
+  ChoiceSettings choice;
+  choice.temperature = temperature;
+  choice.top_k = top_k;
+  choice.top_p = top_p;
+  choice.has_min_p = log_min_p.has_value();
+  choice.log_min_p = log_min_p.value_or(0.0);
+  choice.seed = seed;
+  new (self) Chooser(std::move(processing), choice, kernels_named(kernels));
+}
+
+}  // namespace
+
+void bind_sampling(nb::module_& m) {
+  nb::class_<Chooser>(m, "Chooser")
+      .def("__init__", &new_chooser,
+           "vocab_size"_a, "prompt_length"_a, "temperature"_a, "top_k"_a, "top_p"_a, "log_min_p"_a.none(), "counts_history"_a,
+           "repetition"_a, "presence"_a, "frequency"_a, "bias_tokens"_a, "bias"_a, "forbidden"_a, "end_tokens"_a, "min_tokens"_a,
+           "seed"_a, "kernels"_a = "")
+      .def("choose",
+           [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, const std::optional<Bits>& allowed) {
+             const Call call(self, logits, history, path, allowed);
+             return self.choose(logits.data(), call.text, call.allowed);
+           },
+           "logits"_a, "history"_a, "path"_a, "allowed"_a.none() = nb::none(),
+           "The token that follows; -1: a logit is not a number; -2: nothing is allowed.")
+      .def("probabilities",
+           [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, const std::optional<Bits>& allowed) {
+             const Call call(self, logits, history, path, allowed);
+             auto [data, result] = new_doubles(static_cast<size_t>(self.vocab()));
+             const int wrong = self.probabilities(logits.data(), call.text, call.allowed, data);
+             return std::make_pair(wrong, std::move(result));
+           },
+           "logits"_a, "history"_a, "path"_a, "allowed"_a.none() = nb::none(),
+           "What choose would say of the same mistakes, else 0, and the distribution, float64 [vocabulary].");
+  m.def("gumbel",
+        [](uint64_t seed, uint32_t position, const Ints& tokens) {
+          auto [data, result] = new_doubles(tokens.size());
+          for (size_t i = 0; i < tokens.size(); i++) {
+            const int32_t token = tokens.data()[i];
+            if (token < 0) throw std::invalid_argument("gumbel: a negative token id");
+            const auto group = static_cast<uint32_t>(token / kBlock);
+            const auto words = philox(seed, group / 2, position, kGroupStream);
+            const size_t at = 2 * (group % 2);
+            data[i] = gumbel_noise(seed, position, token, least_noise(words[at]), holder(words[at + 1]));
+          }
+          return std::move(result);
+        },
+        "seed"_a, "position"_a, "tokens"_a, "Gumbel noise of these tokens at this position, float64 [n].");
+  m.def("log_probabilities",
+        [](const Floats& logits, int token, int top, const std::string& kernels) -> std::optional<std::pair<double, std::vector<std::pair<int, double>>>> {
+          if (logits.size() > (1u << 30) || token < 0 || static_cast<size_t>(token) >= logits.size())
+            throw std::invalid_argument("log_probabilities: no such token");
+          if (top < 0 || static_cast<size_t>(top) > logits.size()) throw std::invalid_argument("log_probabilities: top out of range");
+          Logprobs result;
+          if (!log_probabilities(*kernels_named(kernels), logits.data(), static_cast<int>(logits.size()), token, top, result)) return std::nullopt;
+          return std::make_pair(result.own, std::move(result.top));
+        },
+        "logits"_a, "token"_a, "top"_a, "kernels"_a = "",
+        "Log-probability of a token, and the most probable tokens with theirs; None where the logits are not finite enough.");
+}
+
+}  // namespace forerun

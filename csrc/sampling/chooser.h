@@ -1,0 +1,80 @@
+// The coupled choice of a token, fused: the same token as sampling/rules.py's CoupledRule, to the last tie.
+//
+// What is exact there is decided here by bounds, and computed only where bounds leave it open:
+//   noise    a token is given noise only if its score and its group's least noise could still beat the best so far;
+//   filters  what top-k, top-p and min-p keep is the beginning of the order (higher score, lower id first). So the best
+//            of *all* tokens with noise is found, and asked whether it is kept; if not, nothing after it in the order is,
+//            and the search goes on among those before it;
+//   top-p    asks whether the mass before a token is below a share of all mass: single precision tells, but for one case
+//            in some ten thousand.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "sampling/kth.h"
+#include "sampling/processor.h"
+
+namespace forerun {
+
+struct ChoiceSettings {
+  double temperature = 0.0;  // 0: greedy; else in [1e-4, 1e6]
+  int top_k = 0;             // 0: all
+  double top_p = 1.0;        // 1: all
+  double log_min_p = 0.0;    // only where has_min_p
+  bool has_min_p = false;
+  uint64_t seed = 0;
+};
+
+class Chooser {
+ public:
+  static constexpr int kNotANumber = -1, kNothingAllowed = -2;
+
+  Chooser(ProcessorSettings processing, const ChoiceSettings& settings, const Kernels* kernels);
+
+  int vocab() const { return vocab_; }
+
+  // The token that follows the text, or one of the constants above. allowed: as Processor has it.
+  int choose(const float* logits, const Text& text, const uint32_t* allowed);
+
+  // The distribution that tokens have there: weights / their sum, a point mass at temperature 0. Returns what choose
+  // would on the same mistakes, else 0.
+  int probabilities(const float* logits, const Text& text, const uint32_t* allowed, double* out);
+
+ private:
+  // A place in the order of tokens; what is before it has a higher value, or the same and a lower id.
+  struct Place {
+    float value;
+    int token;
+    bool before(const Place& other) const { return value > other.value || (value == other.value && token < other.token); }
+  };
+
+  int look(const float* row);
+  int first(float value) const;
+  double score(float value) const { return static_cast<double>(value) / settings_.temperature; }
+  float least_by_min_p() const;
+  Place noisy_best(float least, const Place* limit) const;
+  bool kept(const Place& place);
+  bool kept_by_top_p(const Place& place);
+  double exact_mass_before(const Place& place);
+  int sorted_from(float least);
+  void cut_nucleus(double enough, double* weights);
+
+  int vocab_;
+  ChoiceSettings settings_;
+  const Kernels* kernels_;
+  Processor processor_;
+
+  // of the row being chosen from
+  const float* row_ = nullptr;
+  uint32_t position_ = 0;
+  float top_ = 0.0f;          // the highest value
+  double best_ = 0.0;         // its score
+  float least_ = 0.0f;        // what top-k keeps is at least this
+  double rough_mass_ = -1.0;  // of what top-k keeps, in weights of the best; below 0: not yet known
+  std::vector<float> tops_, bounds_;
+  std::vector<uint64_t> noise_;
+  Scratch scratch_;
+};
+
+}  // namespace forerun
