@@ -31,6 +31,7 @@ using namespace nb::literals;
 namespace forerun {
 
 void bind_sampling(nb::module_& m);  // bindings_sampling.cpp
+void bind_drafting(nb::module_& m);  // bindings_drafting.cpp
 
 namespace {
 
@@ -279,6 +280,7 @@ NB_MODULE(_core, m) {
         },
         "team"_a, "megabytes"_a = 256, "repeats"_a = 5);
   bind_sampling(m);
+  bind_drafting(m);
   nb::class_<Team>(m, "Team").def(nb::init<int>(), "threads"_a).def_prop_ro("size", &Team::size);
   nb::class_<Cache>(m, "Cache")
       .def("__init__",
