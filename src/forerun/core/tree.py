@@ -27,6 +27,8 @@ class DraftTree:
         tokens: int32 [n].
         parents: int32 [n]; parents[0] = -1 and 0 <= parents[i] < i.
         origins: who drafted each node, [n] names, or empty: the drafter that proposed the tree.
+        chances: float32 [n], the drafter's own opinion how probable it is that the text goes through a node
+            (1 at the root, never above the parent's), or None.
         proposals: for the rejection rule: node -> float64 [vocabulary], the distribution its children were
             drawn from, one after the other without replacement, in the order of their indices. A node that is
             missing here had its children chosen, not drawn (each is a point mass). The coupled rule never
@@ -40,6 +42,7 @@ class DraftTree:
     parents: IntArray
     origins: tuple[str, ...] = ()
     proposals: Mapping[int, DoubleArray] = field(default_factory=dict)
+    chances: FloatArray | None = None
 
     def __post_init__(self) -> None:
         tokens = np.asarray(self.tokens)
@@ -53,6 +56,8 @@ class DraftTree:
             raise ValueError("a tree's root has parent -1 and every other node a parent before itself")
         if self.origins and len(self.origins) != tokens.size:
             raise ValueError(f"{len(self.origins)} origins for {tokens.size} nodes")
+        if self.chances is not None and self.chances.shape != tokens.shape:
+            raise ValueError(f"{self.chances.shape} chances for {tokens.size} nodes")
         wide = tokens.astype(np.int64)
         wide[wide != wide.astype(np.int32)] = -1  # too big for any vocabulary: `fit` drops it
         object.__setattr__(self, "tokens", np.ascontiguousarray(wide, dtype=np.int32))
@@ -115,4 +120,5 @@ class DraftTree:
         parents[1:] = place[parents[1:]]
         origins = tuple(self.origins[i] for i in kept) if self.origins else ()
         proposals = {int(place[i]): q for i, q in self.proposals.items() if place[i] >= 0}
-        return DraftTree(tokens, parents, origins, proposals)
+        chances = None if self.chances is None else self.chances[kept]
+        return DraftTree(tokens, parents, origins, proposals, chances)

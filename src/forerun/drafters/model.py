@@ -1,0 +1,236 @@
+"""A draft model: a smaller model of the same vocabulary runs ahead of the target.
+
+Leviathan et al., arXiv 2211.17192; Chen et al., 2302.01318; trees that keep the most probable nodes as in
+EAGLE-2, Li et al., 2406.16858. Every depth of a tree costs the draft model one forward, however many nodes it
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from forerun.core.protocols import Budget
+from forerun.core.tree import DoubleArray, DraftTree, FloatArray, IntArray
+
+MOST_SIBLINGS = 8
+
+
+class Guide(Protocol):
+    """The draft model with its own cache: one sequence, and branches that go on from its end."""
+
+    @property
+    def length(self) -> int:
+        """Tokens kept."""
+
+    @property
+    def capacity(self) -> int: ...
+
+    def advance(self, tokens: IntArray) -> FloatArray:
+        """Compute and keep tokens; float32 [vocabulary], the logits at the last."""
+
+    def look(self, tokens: IntArray, parents: IntArray, wanted: IntArray) -> FloatArray:
+        """Compute branches, float32 [wanted, vocabulary]. parents: int32, -1 follows what is kept."""
+
+    def keep(self, path: IntArray) -> None:
+        """Keep these rows of the last `look`, each the child of the one before."""
+
+    def truncate(self, length: int) -> None: ...
+
+
+class Ranked(Protocol):
+    """Candidates for one position: `tokens` with the `chances` that the target says them, most promising
+    first; `proposal`, float64 [vocabulary], is what they were drawn from without replacement, or None."""
+
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def chances(self) -> list[float]: ...
+    @property
+    def proposal(self) -> DoubleArray | None: ...
+
+
+class Ranker(Protocol):
+    """Turns the draft model's logits into candidates. `drawn`: they are draws, so which nodes a tree has must
+    be settled before their tokens are known."""
+
+    @property
+    def drawn(self) -> bool: ...
+
+    def rank(self, logits: FloatArray, history: IntArray, path: list[int], count: int) -> Ranked:
+        """At most `count` candidates for what follows history + path."""
+
+
+@dataclass
+class Growing:
+    """A tree being grown; node 0 is the root.
+
+    Attributes:
+        rows: which nodes the draft model has computed below the root, in the order of its rows.
+    """
+
+    tokens: list[int]
+    parents: list[int] = field(default_factory=lambda: [-1])
+    chances: list[float] = field(default_factory=lambda: [1.0])
+    rows: list[int] = field(default_factory=list)
+    proposals: dict[int, DoubleArray] = field(default_factory=dict)
+
+    def add(self, parent: int, ranked: Ranked) -> list[int]:
+        """Candidates become nodes; their numbers."""
+        first = len(self.tokens)
+        self.tokens += ranked.tokens
+        self.parents += [parent] * len(ranked.tokens)
+        self.chances += [self.chances[parent] * chance for chance in ranked.chances]
+        if ranked.proposal is not None:
+            self.proposals[parent] = ranked.proposal
+        return list(range(first, len(self.tokens)))
+
+    def path_tokens(self, node: int) -> list[int]:
+        """The tokens below the root, down to `node`."""
+        path = []
+        while node:
+            path.append(self.tokens[node])
+            node = self.parents[node]
+        return path[::-1]
+
+    def only(self, nodes: list[int]) -> DraftTree:
+        """The tree of these nodes, ascending, the root first and every node's parent among them."""
+        place = {node: at for at, node in enumerate(nodes)}
+        return DraftTree(
+            np.array([self.tokens[node] for node in nodes], dtype=np.int32),
+            np.array([place.get(self.parents[node], -1) for node in nodes], dtype=np.int32),
+            (),
+            {place[node]: q for node, q in self.proposals.items() if node in place},
+            np.array([self.chances[node] for node in nodes], dtype=np.float32),
+        )
+
+
+class ModelDrafter:
+    """Drafts with a model of its own.
+
+    The model's cache holds a beginning of the text (`guide.length` tokens). What is accepted of a tree was
+    computed for it already and is kept; the rest of the text is caught up with when the next tree is drafted.
+
+    Args:
+        guide: the draft model.
+        ranker: what its logits mean.
+        name: for reports.
+    """
+
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, guide: Guide, ranker: Ranker, name: str = "draft") -> None:
+        self.name = name
+        self._guide = guide
+        self._ranker = ranker
+        self._text = np.zeros(64, dtype=np.int32)
+        self._length = 0
+        self._grown: Growing | None = None
+
+    def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
+        self._guide.truncate(0)
+        self._length = 0
+        self._grown = None
+        self.observe(tokens.tolist(), features)
+
+    def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
+        end = self._length + len(tokens)
+        if end > self._text.size:
+            self._text = np.concatenate([self._text, np.zeros(end, dtype=np.int32)])
+        self._text[self._length : end] = tokens
+        self._length = end
+        self._keep(tokens)
+
+    def truncate(self, length: int) -> None:
+        self._length = min(self._length, length)
+        self._guide.truncate(self._length - 1)
+        self._grown = None
+
+    def propose(self, budget: Budget) -> DraftTree:
+        text = self._text[: self._length]
+        depth = min(budget.depth, budget.nodes)
+        room = self._guide.capacity - self._length
+        if depth < 1 or room < budget.nodes:  # the draft model's own context ends here
+            return DraftTree.chain(int(text[-1]))
+        self._guide.truncate(self._length - 1)  # asked twice: the root's logits are wanted again
+        logits = self._guide.advance(text[self._guide.length :])
+        grown = self._grown = Growing([int(text[-1])])
+        if self._ranker.drawn:
+            return self._grow_drawn(grown, logits, budget.nodes, depth)
+        return self._grow_ranked(grown, logits, budget.nodes, depth)
+
+    def _grow_ranked(self, grown: Growing, logits: FloatArray, nodes: int, depth: int) -> DraftTree:
+        """The best guess of the best guess ... down to `depth`, and beside it the most probable others."""
+        spare = nodes - depth
+        siblings = min(1 + spare, MOST_SIBLINGS)
+        beam = 1 + -(-spare // depth)
+        level = grown.add(0, self._rank(grown, 0, logits, siblings))
+        spine = [0, level[0]]
+        for _ in range(depth - 1):
+            others = sorted((node for node in level if node != spine[-1]), key=lambda n: -grown.chances[n])
+            chosen = [spine[-1], *others[: beam - 1]]
+            level = []
+            for node, row in zip(chosen, self._look(grown, chosen), strict=True):
+                children = grown.add(node, self._rank(grown, node, row, siblings))
+                if node == spine[-1]:
+                    spine_child = children[0]
+                level += children
+            spine.append(spine_child)
+        rest = sorted(set(range(len(grown.tokens))).difference(spine), key=lambda n: (-grown.chances[n], n))
+        kept = set(spine)
+        for node in rest:
+            if len(kept) <= nodes and grown.parents[node] in kept:
+                kept.add(node)
+        return grown.only(sorted(kept))
+
+    def _grow_drawn(self, grown: Growing, logits: FloatArray, nodes: int, depth: int) -> DraftTree:
+        """Depth by depth; how many draws a node gets is settled before they are made, by its own chance."""
+        level, rows = [0], logits[None]
+        for below in range(depth):
+            draws = nodes // depth + (below < nodes % depth)
+            by_chance = sorted(range(len(level)), key=lambda at: -grown.chances[level[at]])
+            children = []
+            for rank, at in enumerate(by_chance[:draws]):
+                count = draws // len(level) + (rank < draws % len(level))
+                children += grown.add(level[at], self._rank(grown, level[at], rows[at], count))
+            level = children
+            if below + 1 < depth:
+                rows = self._look(grown, level)
+        return grown.only(list(range(len(grown.tokens))))
+
+    def _rank(self, grown: Growing, node: int, logits: FloatArray, count: int) -> Ranked:
+        return self._ranker.rank(logits, self._text[: self._length], grown.path_tokens(node), count)
+
+    def _look(self, grown: Growing, nodes: list[int]) -> FloatArray:
+        """Logits at these nodes, whose parents have been computed: all that was computed is, once more, with
+        them."""
+        rows = grown.rows + nodes
+        place = {node: row for row, node in enumerate(rows)}
+        logits = self._guide.look(
+            np.array([grown.tokens[node] for node in rows], dtype=np.int32),
+            np.array([place.get(grown.parents[node], -1) for node in rows], dtype=np.int32),
+            np.arange(len(grown.rows), len(rows), dtype=np.int32),
+        )
+        grown.rows = rows
+        return logits
+
+    def _keep(self, tokens: Sequence[int]) -> None:
+        """Keep what the draft model has computed of the tokens just observed, but the last: its logits are
+        wanted."""
+        grown, self._grown = self._grown, None
+        if grown is None:
+            return
+        children = {
+            (grown.parents[node], grown.tokens[node]): (row, node) for row, node in enumerate(grown.rows)
+        }
+        node, path = 0, []
+        for token in tokens[:-1]:
+            if (node, token) not in children:
+                break
+            row, node = children[node, token]
+            path.append(row)
+        if path:
+            self._guide.keep(np.array(path, dtype=np.int32))

@@ -1,0 +1,69 @@
+"""Suffix matching: guess what followed the longest endings of the text before, in this text or in past ones.
+
+Oliaro et al., "SuffixDecoding", arXiv 2411.04975, whose suffix trees are a suffix automaton here
+(forerun._core): an ending of any length is found, a token costs a microsecond or two and less than 100 bytes,
+whatever the length of the text. The longer the match, and the more often and the more recently it went on in
+one way, the longer and the more certain the draft; where it went on in several ways, the tree branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forerun import _core
+from forerun.core.protocols import Budget
+from forerun.core.tree import DraftTree, FloatArray, IntArray
+
+LEAST_CHANCE = 0.03
+"""Nodes less likely than this are not worth their place in a forward."""
+
+
+class SuffixDrafter:
+    """Trees from the text's own suffix automaton, and from one of past texts if given.
+
+    Args:
+        past: an index of texts written before; only read.
+        least_chance: nodes that are less likely are left out.
+    """
+
+    name = "suffix"
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, past: _core.SuffixIndex | None = None, least_chance: float = LEAST_CHANCE) -> None:
+        self._past = past
+        self._least = least_chance
+
+    def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
+        self._index = _core.SuffixDrafter(self._past, self._least)
+        self.observe(tokens.tolist(), features)
+
+    def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
+        if len(tokens):
+            self._index.observe(np.array(tokens, dtype=np.int32))
+            self._last = int(tokens[-1])
+
+    def propose(self, budget: Budget) -> DraftTree:
+        return self.extend(DraftTree.chain(self._last), 0, budget)
+
+    def extend(self, tree: DraftTree, node: int, budget: Budget) -> DraftTree:
+        """`tree` with at most `budget.nodes` guesses more, which follow `node` and are at most `budget.depth`
+        below it."""
+        prefix = tree.tokens[tree.path(node)[1:]]
+        tokens, parents, chances = self._index.propose(prefix, budget.nodes, budget.depth)
+        n = len(tree)
+        old = np.ones(n, dtype=np.float32) if tree.chances is None else tree.chances
+        origins = (*(tree.origins or (self.name,) * n), *(self.name for _ in tokens))
+        return DraftTree(
+            np.concatenate([tree.tokens, np.array(tokens, dtype=np.int32)]),
+            np.concatenate([tree.parents, [node if parent == 0 else parent + n - 1 for parent in parents]])
+            .astype(np.int32),
+            origins,
+            tree.proposals,
+            np.concatenate([old, old[node] * np.array(chances, dtype=np.float32)]),
+        )  # fmt: skip
+
+    def truncate(self, length: int) -> None:
+        """Makes the index again: a microsecond a token."""
+        self._index.truncate(length)

@@ -1,0 +1,57 @@
+"""A second model beside the target: one sequence that runs ahead along branches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forerun.models.backend import Backend
+from forerun.models.rows import FloatArray, IntArray, Rows
+
+PREFILL_ROWS = 512
+
+
+class Guide:
+    """Implements `drafters.model.Guide` over a backend.
+
+    Ids that this model does not know (its vocabulary may be padded less than the target's) are read as 0.
+
+    Args:
+        backend: the model.
+        capacity: place for this many tokens, branches included.
+    """
+
+    def __init__(self, backend: Backend, capacity: int) -> None:
+        self._backend = backend
+        self._cache = backend.new_cache(capacity)
+        self._vocab = backend.config.vocab_size
+
+    @property
+    def length(self) -> int:
+        return self._cache.length
+
+    @property
+    def capacity(self) -> int:
+        return self._cache.capacity
+
+    def advance(self, tokens: IntArray) -> FloatArray:
+        for start in range(0, len(tokens), PREFILL_ROWS):
+            piece = self._known(tokens[start : start + PREFILL_ROWS])
+            last = np.array([len(piece) - 1], dtype=np.int32)
+            output = self._backend.forward(Rows.chain(piece, self._cache), last)
+            self._cache.commit(np.arange(len(piece), dtype=np.int32))
+        return output.logits[0]
+
+    def look(self, tokens: IntArray, parents: IntArray, wanted: IntArray) -> FloatArray:
+        rows = Rows(self._known(tokens), parents, [self._cache], np.zeros(len(tokens), dtype=np.int32))
+        return self._backend.forward(rows, wanted).logits
+
+    def keep(self, path: IntArray) -> None:
+        self._cache.commit(path)
+
+    def truncate(self, length: int) -> None:
+        if length < self._cache.length:
+            self._cache.truncate(length)
+
+    def _known(self, tokens: IntArray) -> IntArray:
+        known: IntArray = np.where(tokens < self._vocab, tokens, 0).astype(np.int32)
+        return known

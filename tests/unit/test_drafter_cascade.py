@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.core.protocols import Budget
+from forerun.core.tree import DraftTree, FloatArray, IntArray
+from forerun.drafters.cascade import CascadeDrafter, likely_leaf, merge, right_guesses
+from forerun.drafters.lookup import LookupDrafter
+
+
+class Scripted:
+    """Proposes the tree it was told, and remembers what it was given."""
+
+    def __init__(self, name: str, tree: DraftTree, taps: tuple[int, ...] = ()) -> None:
+        self.name, self.tree, self.taps = name, tree, taps
+        self.asked = 0
+        self.heard: list[object] = []
+
+    def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
+        self.heard.append(features)
+
+    def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
+        self.heard.append(features)
+
+    def truncate(self, length: int) -> None:
+        self.heard.append(length)
+
+    def propose(self, budget: Budget) -> DraftTree:
+        self.asked += 1
+        return self.tree
+
+
+def tree(tokens: list[int], parents: list[int], chances: list[float] | None = None) -> DraftTree:
+    given = None if chances is None else np.array(chances, dtype=np.float32)
+    return DraftTree(np.array(tokens), np.array(parents), (), {}, given)
+
+
+SURE = tree([1, 2, 3], [-1, 0, 1], [1, 0.9, 0.8])
+UNSURE = tree([1, 5], [-1, 0], [1, 0.1])
+START = np.array([1], dtype=np.int32)
+
+
+def begun(*drafters: Scripted) -> CascadeDrafter:
+    cascade = CascadeDrafter(drafters)
+    cascade.begin(START, None)
+    return cascade
+
+
+def test_a_sure_draft_spares_the_others() -> None:
+    first, second = Scripted("a", SURE), Scripted("b", UNSURE)
+    got = begun(first, second).propose(Budget(8, 8))
+    assert (got.tokens.tolist(), got.origins) == ([1, 2, 3], ("a",) * 3)
+    assert (first.asked, second.asked) == (1, 0)
+
+
+def test_an_unsure_draft_is_merged_into_the_better() -> None:
+    got = begun(Scripted("a", UNSURE), Scripted("b", SURE)).propose(Budget(8, 8))
+    assert got.tokens.tolist() == [1, 2, 3, 5]
+    assert got.parents.tolist() == [-1, 0, 1, 0]
+    assert got.origins == ("b", "b", "b", "a")
+    small = begun(Scripted("a", UNSURE), Scripted("b", SURE)).propose(Budget(2, 8))
+    assert small.tokens.tolist() == [1, 2, 3]
+
+
+def test_a_useless_drafter_fades_and_is_tried_again() -> None:
+    first, second = Scripted("a", UNSURE), Scripted("b", tree([1, 7], [-1, 0]))
+    cascade = begun(first, second)
+    for _ in range(40):
+        cascade.propose(Budget(8, 8))
+        cascade.observe([9], None)
+    assert 10 < second.asked < 40
+    calls = second.asked
+    second.tree = tree([1, 9], [-1, 0])
+    for _ in range(60):
+        cascade.propose(Budget(8, 8))
+        cascade.observe([9], None)
+    assert second.asked > calls + 20
+
+
+def test_everyone_reads_along_and_sees_its_own_taps() -> None:
+    first, second = Scripted("a", SURE, taps=(7, 2)), Scripted("b", SURE)
+    cascade = CascadeDrafter([first, second])
+    assert cascade.taps == (2, 7)
+    features = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    cascade.begin(START, None)
+    cascade.observe([4, 5], features)
+    cascade.truncate(2)
+    assert first.heard[0] is None
+    assert isinstance(first.heard[1], np.ndarray)
+    assert (first.heard[1] == features[:, ::-1]).all()
+    assert first.heard[2] == 2
+    assert second.heard == [None, None, 2]
+
+
+def test_an_extender_goes_on_from_the_likely_leaf() -> None:
+    class Extends(Scripted):
+        def extend(self, tree: DraftTree, node: int, budget: Budget) -> DraftTree:
+            self.heard.append((tree.path(node), budget))
+            return tree
+
+    extender = Extends("a", UNSURE)
+    begun(extender, Scripted("b", SURE)).propose(Budget(8, 6))
+    assert extender.heard[-1] == ([0, 1, 2], Budget(5, 4))
+
+
+def test_drawn_trees_are_left_as_they_are() -> None:
+    drawn = DraftTree(
+        np.array([1, 2]), np.array([-1, 0]), ("b", "b"), {0: np.full(9, 1 / 9)}, np.ones(2, np.float32)
+    )
+    assert merge(drawn, SURE, 9) is drawn
+
+
+@given(st.data())
+def test_merge(data: st.DataObject) -> None:
+    """The first tree whole, then the second's best; every path of the result is a path of one of them."""
+
+    def some(name: str) -> DraftTree:
+        n = data.draw(st.integers(1, 9))
+        parents = [-1] + [data.draw(st.integers(0, node - 1)) for node in range(1, n)]
+        chances = [1.0]
+        for parent in parents[1:]:
+            chances.append(chances[parent] * data.draw(st.floats(0.125, 1, width=16)))
+        tokens = [0, *(data.draw(st.integers(0, 3)) for _ in range(n - 1))]
+        return DraftTree(
+            np.array(tokens), np.array(parents), (name,) * n, {}, np.array(chances, dtype=np.float32)
+        )
+
+    first, second, nodes = some("a"), some("b"), data.draw(st.integers(0, 18))
+    merged = merge(first, second, nodes)
+    assert merged.tokens[: len(first)].tolist() == first.tokens.tolist()
+    assert len(merged) <= max(len(first), nodes + 1)
+
+    def paths(one: DraftTree) -> set[tuple[int, ...]]:
+        return {tuple(one.tokens[one.path(node)].tolist()) for node in range(len(one))}
+
+    assert paths(first) <= paths(merged) <= paths(first) | paths(second)
+    if nodes + 1 >= len(first) + len(second):
+        assert paths(merged) == paths(first) | paths(second)
+
+
+def test_right_guesses_and_likely_leaf() -> None:
+    one = tree([1, 2, 3, 4, 5], [-1, 0, 0, 1, 3], [1, 0.4, 0.5, 0.4, 0.4])
+    assert [right_guesses(one, tokens) for tokens in ([9], [3, 9], [2, 4, 5], [2, 4, 9], [2])] == [
+        0,
+        1,
+        3,
+        2,
+        1,
+    ]
+    assert likely_leaf(one) == 2
+
+
+def test_a_cascade_of_nobody() -> None:
+    with pytest.raises(ValueError, match="needs"):
+        CascadeDrafter([])
+
+
+def test_its_name() -> None:
+    assert CascadeDrafter([LookupDrafter(), Scripted("b", SURE)]).name == "lookup+b"
