@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,23 +15,32 @@ import pytest
 from support.program import PROGRAM, error_line, forerun
 
 
-def start(*arguments: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*PROGRAM, "generate", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+@contextmanager
+def started(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """`forerun generate` while it runs; killed if it still does at the end."""
+    with subprocess.Popen(
+        [*PROGRAM, "generate", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # a test run in the background ignores Ctrl-C, and its children would inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_text_comes_before_the_end(endless: Path) -> None:
-    with start("-m", endless, "hello", "--ignore-end") as process:
+    with started("-m", endless, "hello", "--ignore-end") as process:
         assert process.stdout is not None
         assert len(process.stdout.read(200)) == 200
         assert process.poll() is None
-        process.kill()
 
 
 @pytest.mark.parametrize("drafter", ["none", "lookup"])
 def test_interrupted(endless: Path, drafter: str) -> None:
-    with start("-m", endless, "hello", "--ignore-end", "--drafter", drafter) as process:
+    with started("-m", endless, "hello", "--ignore-end", "--drafter", drafter) as process:
         assert process.stdout is not None
         begin = process.stdout.read(100)
         process.send_signal(signal.SIGINT)
@@ -45,7 +56,7 @@ def test_interrupted(endless: Path, drafter: str) -> None:
 
 
 def test_interrupted_json(endless: Path) -> None:
-    with start("-m", endless, "hello", "--ignore-end", "--json") as process:
+    with started("-m", endless, "hello", "--ignore-end", "--json") as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(3)
         process.send_signal(signal.SIGINT)
@@ -55,7 +66,7 @@ def test_interrupted_json(endless: Path) -> None:
 
 
 def test_the_reader_goes_away(endless: Path) -> None:
-    with start("-m", endless, "hello", "--ignore-end") as process:
+    with started("-m", endless, "hello", "--ignore-end") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read(10)
