@@ -4,8 +4,8 @@ loop."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,16 +14,22 @@ import pytest
 
 from forerun.core.budget import FixedBudget
 from forerun.core.engine import decode
-from forerun.core.protocols import Budget
+from forerun.core.protocols import Budget, Drafter
 from forerun.core.report import Report
 from forerun.core.tree import DraftTree, FloatArray, IntArray
+from forerun.drafters.cascade import CascadeDrafter
+from forerun.drafters.lookup import LookupDrafter
+from forerun.drafters.model import ModelDrafter
+from forerun.drafters.suffix import SuffixDrafter
+from forerun.models.guide import Guide
 from forerun.models.rows import Cache, Output, Rows
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
+from forerun.sampling.ranking import DrawingRanker
 from forerun.sampling.rules import CoupledRule, RejectionRule
 
-VOCAB, LENGTH, DRAWS = 4, 3, 1500
+VOCAB, LENGTH, DRAWS = 4, 3, 1000
 TARGET = np.log(np.array([[5, 3, 1, 1], [1, 1, 8, 2], [2, 2, 2, 2], [6, 1, 1, 9]], dtype=np.float64))
 
 
@@ -44,12 +50,14 @@ class TableBackend:
 
     config: Any = SimpleNamespace(vocab_size=VOCAB)
 
+    def __init__(self, table: np.ndarray) -> None:
+        self.table = table.astype(np.float32)
+
     def new_cache(self, capacity: int) -> Cache:
         return Count()
 
     def forward(self, rows: Rows, logits: IntArray, taps: tuple[int, ...] = ()) -> Output:
-        table = TARGET.astype(np.float32)
-        return Output(table[rows.tokens[logits]], np.zeros((rows.tokens.size, 0, 1), dtype=np.float32))
+        return Output(self.table[rows.tokens[logits]], np.zeros((rows.tokens.size, 0, 1), dtype=np.float32))
 
 
 class DrawingDrafter:
@@ -92,19 +100,37 @@ def table(kind: str) -> np.ndarray:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("rule", [CoupledRule, RejectionRule])
+def drawing(kind: str, seed: int) -> Drafter:
+    return DrawingDrafter(table(kind), seed)
+
+
+def model(kind: str, seed: int) -> Drafter:
+    """A draft model whose tree depends on what it draws, as far as it may."""
+    with np.errstate(divide="ignore"):
+        guide = Guide(TableBackend(np.log(table(kind))), 30)
+    pipeline = Pipeline(SamplingParams(temperature=1.0), VOCAB, (), 1)
+    return ModelDrafter(guide, DrawingRanker(pipeline, seed, VOCAB))
+
+
+def cascade(kind: str, seed: int) -> Drafter:
+    return CascadeDrafter([SuffixDrafter(least_chance=0.1), model(kind, seed), LookupDrafter()])
+
+
+@pytest.mark.parametrize(
+    ("rule", "make"),
+    [(CoupledRule, drawing), (RejectionRule, drawing), (RejectionRule, model), (RejectionRule, cascade)],
+)
 @pytest.mark.parametrize("kind", ["equal", "other", "apart"])
 def test_texts_have_the_targets_distribution(
-    kind: str, rule: type[CoupledRule] | type[RejectionRule]
+    kind: str, rule: type[CoupledRule] | type[RejectionRule], make: Callable[[str, int], Drafter]
 ) -> None:
-    backend = TableBackend()
+    backend = TableBackend(TARGET)
     params = SamplingParams(temperature=1.0, max_tokens=LENGTH)
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(DRAWS):
-        pipeline = Pipeline(params, VOCAB, (), 1)
-        target = TargetSequence(backend, rule(pipeline, seed), context=16, capacity=30)
+        target = TargetSequence(backend, rule(Pipeline(params, VOCAB, (), 1), seed), context=16, capacity=30)
         steps = decode(
-            target, DrawingDrafter(table(kind), seed), [0], policy=FixedBudget(), stop=lambda token: None,
+            target, make(kind, seed), [0], policy=FixedBudget(6, 2), stop=lambda token: None,
             max_tokens=LENGTH, report=Report(),
         )  # fmt: skip
         counts[tuple(token for step in steps for token in step.tokens)] += 1
@@ -112,7 +138,7 @@ def test_texts_have_the_targets_distribution(
     p /= p.sum(axis=1, keepdims=True)
     chi = 0.0
     for text in product(range(VOCAB), repeat=LENGTH):
-        chance = np.prod([p[before, after] for before, after in zip((0, *text), text, strict=False)])
+        chance = np.prod([p[before, after] for before, after in pairwise((0, *text))])
         chi += (counts[text] - DRAWS * chance) ** 2 / (DRAWS * chance)
     freedom = VOCAB**LENGTH - 1
     assert chi < freedom + 4 * np.sqrt(2 * freedom)

@@ -10,26 +10,56 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conformance.chaos import ChaosDrafter
+from conformance.tiny_model import TinyBackend
 from conformance.writing import Written, write, write_plainly
 from forerun.core.budget import FixedBudget
 from forerun.core.protocols import Drafter
+from forerun.drafters.cascade import CascadeDrafter
 from forerun.drafters.lookup import LookupDrafter
+from forerun.drafters.model import ModelDrafter
 from forerun.drafters.none import NoDrafter
+from forerun.drafters.suffix import SuffixDrafter
 from forerun.models.backend import Backend
+from forerun.models.guide import Guide
 from forerun.sampling.params import SamplingParams
+from forerun.sampling.pipeline import Pipeline
+from forerun.sampling.ranking import CoupledRanker
 
 VOCAB = 24
 CONTEXT = 64
 
-MakeDrafter = Callable[[int, list[int]], Drafter]
+MakeDrafter = Callable[[int, list[int], SamplingParams, int], Drafter]
+OTHER = TinyBackend(seed=7, sharpness=5.0)
+
+
+def model(seed: int, truth: list[int], params: SamplingParams, prompt: int) -> ModelDrafter:
+    """A draft model that is not the target, whose own context may end early."""
+    ranker = CoupledRanker(Pipeline(params, VOCAB, (VOCAB - 1,), prompt), params.seed or 0, VOCAB)
+    return ModelDrafter(Guide(OTHER, 30 + seed % 60), ranker)
+
+
+def cascade(seed: int, truth: list[int], params: SamplingParams, prompt: int) -> CascadeDrafter:
+    """Drafters with and without chances, with and without taps, that merge and extend."""
+    some: list[Drafter] = [
+        SuffixDrafter(least_chance=0.02),
+        ChaosDrafter(seed, truth, 0.5, 9, VOCAB, taps=(1,)),
+        model(seed, truth, params, prompt),
+        LookupDrafter(),
+    ]
+    start = seed % 4
+    return CascadeDrafter([*some[start:], *some[:start]])
+
 
 DRAFTERS: dict[str, MakeDrafter] = {
-    "none": lambda seed, truth: NoDrafter(),
-    "lookup": lambda seed, truth: LookupDrafter(max_ngram=1 + seed % 4),
-    "garbage": lambda seed, truth: ChaosDrafter(seed, truth, 0.0, 12, VOCAB),
-    "mixed": lambda seed, truth: ChaosDrafter(seed, truth, 0.6, 20, VOCAB),
-    "knowing": lambda seed, truth: ChaosDrafter(seed, truth, 0.97, 30, VOCAB),
-    "reading": lambda seed, truth: ChaosDrafter(seed, truth, 0.6, 20, VOCAB, taps=(0, 2)),
+    "none": lambda seed, truth, params, prompt: NoDrafter(),
+    "lookup": lambda seed, truth, params, prompt: LookupDrafter(max_ngram=1 + seed % 4),
+    "suffix": lambda seed, truth, params, prompt: SuffixDrafter(least_chance=0.001 + seed % 9 / 40),
+    "model": model,
+    "cascade": cascade,
+    "garbage": lambda seed, truth, params, prompt: ChaosDrafter(seed, truth, 0.0, 12, VOCAB),
+    "mixed": lambda seed, truth, params, prompt: ChaosDrafter(seed, truth, 0.6, 20, VOCAB),
+    "knowing": lambda seed, truth, params, prompt: ChaosDrafter(seed, truth, 0.97, 30, VOCAB),
+    "reading": lambda seed, truth, params, prompt: ChaosDrafter(seed, truth, 0.6, 20, VOCAB, taps=(0, 2)),
 }
 
 tokens = st.integers(0, VOCAB - 1)
@@ -54,7 +84,7 @@ params = st.builds(
     stop_tokens=st.just(()) | st.tuples(tokens),
 )
 
-many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def check(written: Written, plain: Written, prompt: list[int]) -> None:
@@ -84,7 +114,7 @@ def test_every_drafter_and_every_parameter(
     backend: Backend, name: str, prompt: list[int], params: SamplingParams, seed: int, nodes: int
 ) -> None:
     plain = write_plainly(backend, prompt, params, context=CONTEXT)
-    drafter = DRAFTERS[name](seed, prompt + plain.tokens)
+    drafter = DRAFTERS[name](seed, prompt + plain.tokens, params, len(prompt))
     slack = seed % 3  # almost no place for drafts at the end of the context
     budget = FixedBudget(nodes, 1 + seed % 16)
     written = write(backend, drafter, prompt, params, context=CONTEXT, slack=slack, budget=budget)

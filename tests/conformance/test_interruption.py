@@ -24,7 +24,7 @@ from forerun.sampling.params import SamplingParams
 PROMPT = [3, 1, 4, 1, 5]
 PARAMS = SamplingParams(max_tokens=24, temperature=0.8, seed=11, banned_tokens=(23,))
 
-many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Fuse:

@@ -166,7 +166,7 @@ class ModelDrafter:
         """The best guess of the best guess ... down to `depth`, and beside it the most probable others."""
         spare = nodes - depth
         siblings = min(1 + spare, MOST_SIBLINGS)
-        beam = 1 + -(-spare // depth)
+        beam = 1 + spare // depth
         level = grown.add(0, self._rank(grown, 0, logits, siblings))
         spine = [0, level[0]]
         for _ in range(depth - 1):

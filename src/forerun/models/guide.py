@@ -37,13 +37,15 @@ class Guide:
         for start in range(0, len(tokens), PREFILL_ROWS):
             piece = self._known(tokens[start : start + PREFILL_ROWS])
             last = np.array([len(piece) - 1], dtype=np.int32)
-            output = self._backend.forward(Rows.chain(piece, self._cache), last)
+            logits = self._backend.forward(Rows.chain(piece, self._cache), last).logits
             self._cache.commit(np.arange(len(piece), dtype=np.int32))
-        return output.logits[0]
+        at_last: FloatArray = logits[0]
+        return at_last
 
     def look(self, tokens: IntArray, parents: IntArray, wanted: IntArray) -> FloatArray:
         rows = Rows(self._known(tokens), parents, [self._cache], np.zeros(len(tokens), dtype=np.int32))
-        return self._backend.forward(rows, wanted).logits
+        output = self._backend.forward(rows, wanted)
+        return output.logits
 
     def keep(self, path: IntArray) -> None:
         self._cache.commit(path)
