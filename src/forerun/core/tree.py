@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -111,14 +111,17 @@ class DraftTree:
         fine[0] = True
         for node in range(1, len(self)):
             fine[node] &= fine[self.parents[node]]
-        kept = np.flatnonzero(fine)[: nodes + 1]
+        tokens = self.tokens.copy()
+        tokens[0] = root
+        return replace(self, tokens=tokens).only(np.flatnonzero(fine)[: nodes + 1])
+
+    def only(self, kept: npt.NDArray[np.int64]) -> DraftTree:
+        """The tree of these nodes, [k] ascending: the root is among them, and with each node its parent."""
         place = np.full(len(self), -1, dtype=np.int32)
         place[kept] = np.arange(kept.size)
-        tokens = self.tokens[kept]
-        tokens[0] = root
         parents = self.parents[kept]
         parents[1:] = place[parents[1:]]
         origins = tuple(self.origins[i] for i in kept) if self.origins else ()
         proposals = {int(place[i]): q for i, q in self.proposals.items() if place[i] >= 0}
         chances = None if self.chances is None else self.chances[kept]
-        return DraftTree(tokens, parents, origins, proposals, chances)
+        return DraftTree(self.tokens[kept], parents, origins, proposals, chances)
