@@ -9,11 +9,12 @@ from typing import Literal
 
 from forerun.errors import InputError
 
-LEAST_TEMPERATURE = 1e-4
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-4, 1e6
 
 NUMBERS = (
     "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
 )  # fmt: skip
+CONSTRAINTS = ("json_schema", "regex", "grammar")
 WHOLE = ("min_tokens", "top_k")
 WHOLE_OR_NONE = ("max_tokens", "seed", "logprobs")
 
@@ -46,6 +47,10 @@ class SamplingParams:
             has exactly the target's distribution, but which text a seed gives depends on the drafter.
         logprobs: also give the log-probabilities of so many most probable tokens beside the chosen one's at
             each position (of the model's own distribution, before the pipeline); None gives none.
+        json_schema: the answer is JSON that is valid against this schema, given as an object or as its text.
+        regex: the answer matches this regular expression as a whole.
+        grammar: the answer follows this grammar, in Lark or GBNF notation. At most one of the three is given;
+            the answer then ends where it is complete and nothing may follow.
 
     Raises:
         InputError: a value out of range.
@@ -69,6 +74,9 @@ class SamplingParams:
     ignore_end: bool = False
     acceptance: Literal["coupled", "rejection"] = "coupled"
     logprobs: int | None = None
+    json_schema: Mapping[str, object] | str | None = None
+    regex: str | None = None
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         def check(fine: bool, name: str, what: str) -> None:
@@ -85,8 +93,9 @@ class SamplingParams:
             check(whole or (value is None and name in WHOLE_OR_NONE), name, "a whole number")
         check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", "at least 1")
         check(self.min_tokens >= 0, "min_tokens", "at least 0")
-        least = LEAST_TEMPERATURE
-        check(self.temperature == 0 or self.temperature >= least, "temperature", f"0, or at least {least}")
+        least, most = LEAST_TEMPERATURE, MOST_TEMPERATURE
+        fine = self.temperature == 0 or least <= self.temperature <= most
+        check(fine, "temperature", f"0, or between {least} and {most:.0f}")
         check(self.top_k >= 0, "top_k", "at least 0 (0 keeps all)")
         check(0 <= self.top_p <= 1, "top_p", "between 0 and 1 (1 keeps all)")
         check(0 <= self.min_p <= 1, "min_p", "between 0 and 1 (0 keeps all)")
@@ -102,3 +111,11 @@ class SamplingParams:
         check(allowed, "allowed_tokens", "a tuple of token ids, or None")
         finite = all(math.isfinite(bias) for bias in self.logit_bias.values())
         check(finite, "logit_bias", "finite numbers by token id")
+        schema = self.json_schema
+        check(schema is None or isinstance(schema, Mapping | str), "json_schema", "an object or its text")
+        for name in ("regex", "grammar"):
+            value = getattr(self, name)
+            check(value is None or isinstance(value, str), name, "a text, or None")
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} cannot be followed at once; give one of them")

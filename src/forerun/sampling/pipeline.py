@@ -6,7 +6,7 @@ and edge cases are those of transformers' `generate` (`_get_logits_processor`):
     1 logit bias                     added
     2 repetition penalty             positive logits divided, negative ones multiplied
     3 presence, frequency penalty    subtracted (transformers has none; as OpenAI's interface defines them)
-    4 banned, allowed tokens         -inf
+    4 banned, allowed tokens         -inf; and what a grammar does not allow here
     5 min tokens                     end tokens -inf
     6 temperature                    divided
     7 top-k                          what is below the k-th score; ties with it stay
@@ -30,6 +30,7 @@ from forerun.sampling.params import SamplingParams
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
+Bits = npt.NDArray[np.uint32]
 
 FIRST_SORTED = 256
 
@@ -43,6 +44,12 @@ class Pipeline:
         end_tokens: the model's end tokens; `params.stop_tokens` count too where end tokens are forbidden.
         prompt_length: tokens before the answer.
 
+    Attributes:
+        bias_tokens, bias: ids and what is added to their logits.
+        forbidden: ids that are banned or not among the allowed.
+        end_tokens: ids that are out while the answer has less than `params.min_tokens`.
+        counts_history: whether there is a penalty.
+
     Raises:
         InputError: a token id outside the vocabulary, or nothing left to choose.
     """
@@ -51,38 +58,45 @@ class Pipeline:
         self, params: SamplingParams, vocab_size: int, end_tokens: Iterable[int], prompt_length: int
     ) -> None:
         self.params = params
-        self._prompt_length = prompt_length
+        self.vocab_size = vocab_size
+        self.prompt_length = prompt_length
         bias = params.logit_bias
-        self._bias_tokens = _token_ids("logit_bias", bias, vocab_size)
-        self._bias = np.array(list(bias.values()), dtype=np.float32)
-        self._forbidden = _forbidden(params, vocab_size)
+        self.bias_tokens = _token_ids("logit_bias", bias, vocab_size)
+        self.bias = np.array(list(bias.values()), dtype=np.float32)
+        self.forbidden = _forbidden(params, vocab_size)
         ends = {token for token in end_tokens if token < vocab_size}
-        self._end_tokens = _token_ids("stop_tokens", ends.union(params.stop_tokens), vocab_size)
-        self._counts_history = params.repetition_penalty != 1 or bool(
+        self.end_tokens = _token_ids("stop_tokens", ends.union(params.stop_tokens), vocab_size)
+        self.counts_history = params.repetition_penalty != 1 or bool(
             params.presence_penalty or params.frequency_penalty
         )
-        self._plain = not (bias or self._counts_history or self._forbidden.size or params.min_tokens)
+        self._plain = not (bias or self.counts_history or self.forbidden.size or params.min_tokens)
         self._counted = 0
         self._seen = np.zeros(vocab_size, dtype=np.bool_)
         self._counts = np.zeros(vocab_size, dtype=np.int32)
 
-    def processed(self, logits: Floats, history: Ints, path: list[int]) -> Floats:
+    def processed(
+        self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None = None
+    ) -> Floats:
         """Steps 1 to 5: float32 [vocabulary]; `logits` itself where there is nothing to do.
 
         Args:
             logits: float32 [vocabulary].
             history: the text up to the path; grows from call to call, and only at its end.
             path: the tokens after it, up to the place where a token is to be chosen.
+            allowed: uint32 [vocabulary / 32, rounded up], what a grammar allows here: token t's bit is t mod
+                32 of word t div 32, the lowest being 0; None allows all.
         """
-        if self._plain:
+        if self._plain and allowed is None:
             return logits
         logits = logits.copy()
-        logits[self._bias_tokens] += self._bias
-        if self._counts_history:
+        logits[self.bias_tokens] += self.bias
+        if self.counts_history:
             self._penalise(logits, history, path)
-        logits[self._forbidden] = -np.inf
-        if len(history) + len(path) - self._prompt_length < self.params.min_tokens:
-            logits[self._end_tokens] = -np.inf
+        logits[self.forbidden] = -np.inf
+        if allowed is not None:
+            logits[~_unpacked(allowed, logits.size)] = -np.inf
+        if max(len(history) + len(path) - self.prompt_length, 0) < self.params.min_tokens:
+            logits[self.end_tokens] = -np.inf
         return logits
 
     def scores(self, processed: Floats) -> Doubles:
@@ -97,12 +111,16 @@ class Pipeline:
             scores[scores < scores.max() + log(np.array([params.min_p]))] = -np.inf
         return scores
 
-    def probabilities(self, logits: Floats, history: Ints, path: list[int]) -> Doubles:
-        """float64 [vocabulary]: the distribution the next token has; a point mass at temperature 0."""
-        processed = self.processed(logits, history, path)
-        if self.params.temperature == 0:
+    def probabilities(
+        self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None = None
+    ) -> Doubles:
+        """float64 [vocabulary]: the distribution the next token has; a point mass at temperature 0, and where
+        a logit is infinite."""
+        processed = self.processed(logits, history, path, allowed)
+        best = first_best(processed)
+        if self.params.temperature == 0 or np.isposinf(processed[best]):
             one: Doubles = np.zeros(processed.size)
-            one[first_best(processed)] = 1.0
+            one[best] = 1.0
             return one
         scores = self.scores(processed)
         weights = exp(scores - scores[first_best(scores)])
@@ -115,7 +133,7 @@ class Pipeline:
             self._seen[:] = False
             self._counts[:] = 0
         self._seen[history[self._counted :]] = True
-        np.add.at(self._counts, history[max(self._counted, self._prompt_length) :], 1)
+        np.add.at(self._counts, history[max(self._counted, self.prompt_length) :], 1)
         self._counted = len(history)
         if self.params.repetition_penalty != 1:
             seen = self._seen.copy()
@@ -124,7 +142,7 @@ class Pipeline:
             hit = logits[seen]
             logits[seen] = np.where(hit < 0, hit * penalty, hit / penalty)
         counts = self._counts.copy()
-        np.add.at(counts, path[max(self._prompt_length - len(history), 0) :], 1)
+        np.add.at(counts, path[max(self.prompt_length - len(history), 0) :], 1)
         used = np.flatnonzero(counts)
         logits[used] -= np.float32(self.params.frequency_penalty) * counts[used].astype(np.float32)
         logits[used] -= np.float32(self.params.presence_penalty)
@@ -161,6 +179,12 @@ def _nucleus(scores: Doubles, top_p: float) -> Doubles:
     result: Doubles = np.full_like(scores, -np.inf)
     result[kept] = scores[kept]
     return result
+
+
+def _unpacked(bits: Bits, size: int) -> npt.NDArray[np.bool_]:
+    if bits.size * 32 < size:
+        raise ValueError(f"{bits.size} words of allowed tokens are too few for a vocabulary of {size}")
+    return np.unpackbits(bits.astype("<u4").view(np.uint8), count=size, bitorder="little").view(np.bool_)
 
 
 def _forbidden(params: SamplingParams, vocab_size: int) -> npt.NDArray[np.int64]:

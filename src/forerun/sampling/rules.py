@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from forerun.sampling.arithmetic import Doubles
 from forerun.sampling.noise import ACCEPT, GROUP_SIZE, MOST_GUMBEL, gumbel, least_exponential, uniforms
-from forerun.sampling.pipeline import Floats, Ints, Pipeline, first_best
+from forerun.sampling.pipeline import Bits, Floats, Ints, Pipeline, first_best
 
 FEW = 64
 LEAST_SCORE = np.finfo(np.float64).min  # what is above -inf
@@ -29,9 +29,15 @@ class CoupledRule:
         self.seed = seed
 
     def choose(
-        self, logits: Floats, history: Ints, path: list[int], candidates: list[int], proposal: Doubles | None
+        self,
+        logits: Floats,
+        history: Ints,
+        path: list[int],
+        candidates: list[int],
+        proposal: Doubles | None,
+        allowed: Bits | None = None,
     ) -> int:
-        processed = self.pipeline.processed(logits, history, path)
+        processed = self.pipeline.processed(logits, history, path, allowed)
         if self.pipeline.params.temperature == 0:
             return first_best(processed)
         return noisy_best(self.pipeline.scores(processed), self.seed, len(history) + len(path))
@@ -77,9 +83,15 @@ class RejectionRule:
         self.seed = seed
 
     def choose(
-        self, logits: Floats, history: Ints, path: list[int], candidates: list[int], proposal: Doubles | None
+        self,
+        logits: Floats,
+        history: Ints,
+        path: list[int],
+        candidates: list[int],
+        proposal: Doubles | None,
+        allowed: Bits | None = None,
     ) -> int:
-        target = self.pipeline.probabilities(logits, history, path)
+        target = self.pipeline.probabilities(logits, history, path, allowed)
         count = np.arange(len(candidates) + 1, dtype=np.int64)
         draws = uniforms(self.seed, len(history) + len(path), ACCEPT, count)
         return choose_by_rejection(target, candidates, proposal, draws)
