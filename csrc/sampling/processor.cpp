@@ -1,6 +1,6 @@
 #include "sampling/processor.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -40,7 +40,7 @@ Processor::Processor(ProcessorSettings settings, const Kernels* kernels)
 
 const float* Processor::operator()(const float* logits, const Text& text, const uint32_t* allowed) {
   if (settings_.counts_history) history_.set(text.history, text.history_length, text.path, text.path_length);
-  const bool early = text.length() - settings_.prompt_length < settings_.min_tokens;
+  const bool early = std::max(text.length() - settings_.prompt_length, 0) < settings_.min_tokens;
   const uint32_t* mask = this->mask(early, allowed);
   if (mask == nullptr && settings_.bias.empty() && !settings_.counts_history) return logits;
   const auto vocab = static_cast<size_t>(settings_.vocab);

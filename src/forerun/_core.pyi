@@ -6,6 +6,8 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Bits = npt.NDArray[np.uint32]
 
 def available_kernels() -> list[str]:
     """Names of the kernels that this machine can run, the best first."""
@@ -82,3 +84,66 @@ class Model:
     def threads(self) -> int: ...
     @property
     def profile(self) -> dict[str, float]: ...
+
+class Chooser:
+    """Chooses tokens by the coupled rule; `sampling/fused.py` makes it from a pipeline."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        prompt_length: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        log_min_p: float | None,
+        counts_history: bool,
+        repetition: float,
+        presence: float,
+        frequency: float,
+        bias_tokens: Ints,
+        bias: Floats,
+        forbidden: Ints,
+        end_tokens: Ints,
+        min_tokens: int,
+        seed: int,
+        kernels: str = "",
+    ) -> None: ...
+    def choose(self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None = None) -> int:
+        """The token that follows; -1: a logit is not a number; -2: nothing is allowed."""
+    def probabilities(
+        self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None = None
+    ) -> tuple[int, Doubles]:
+        """What `choose` would say of the same mistakes, else 0, and the distribution, [vocabulary]."""
+
+def gumbel(seed: int, position: int, tokens: Ints) -> Doubles:
+    """Gumbel noise of these tokens at this position, [n]."""
+
+def log_probabilities(
+    logits: Floats, token: int, top: int, kernels: str = ""
+) -> tuple[float, list[tuple[int, float]]] | None:
+    """A token's log-probability, and the most probable tokens with theirs; None: a logit is NaN or +inf."""
+
+class SuffixIndex:
+    """A suffix automaton of past texts, with counts."""
+
+    def __init__(self) -> None: ...
+    def add_text(self, tokens: Ints) -> None: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+
+class SuffixDrafter:
+    """Drafts trees from what followed the longest endings of its text, and of the texts in `past`, before."""
+
+    def __init__(self, past: SuffixIndex | None, least_chance: float) -> None: ...
+    def observe(self, tokens: Ints) -> None: ...
+    def truncate(self, length: int) -> None: ...
+    def propose(self, prefix: Ints, nodes: int, depth: int) -> tuple[list[int], list[int], list[float]]:
+        """What may follow the text and then `prefix`: tokens, parents (0: the root) and chances of a tree's nodes."""
+    @property
+    def length(self) -> int: ...
+    @property
+    def bytes(self) -> int:
+        """Memory held, `past` aside."""

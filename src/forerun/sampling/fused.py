@@ -1,0 +1,98 @@
+"""The coupled rule and log-probabilities by the C++ core: the same tokens and bits as `rules.CoupledRule` and
+`logprobs.token_logprob` give, in microseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forerun import _core
+from forerun.sampling.arithmetic import Doubles, log
+from forerun.sampling.logprobs import TokenLogprob, token_logprob
+from forerun.sampling.noise import ACCEPT, uniforms
+from forerun.sampling.pipeline import Bits, Floats, Ints, Pipeline, first_best
+from forerun.sampling.rules import choose_by_rejection
+
+
+class FusedCoupledRule:
+    """Implements `models.sequence.Rule` as `rules.CoupledRule` does.
+
+    Args:
+        pipeline: what to do to logits; only its settings are read.
+        seed: of the noise.
+        kernels: an instruction set by name; the machine's best by default.
+    """
+
+    def __init__(self, pipeline: Pipeline, seed: int, kernels: str = "") -> None:
+        self._pipeline = pipeline
+        self._chooser = new_chooser(pipeline, seed, kernels)
+
+    def choose(
+        self,
+        logits: Floats,
+        history: Ints,
+        path: list[int],
+        candidates: list[int],
+        proposal: Doubles | None,
+        allowed: Bits | None = None,
+    ) -> int:
+        token = self._chooser.choose(logits, history, path, allowed)
+        if token < 0:  # the reference says what is wrong
+            first_best(self._pipeline.processed(logits, history, path, allowed))
+        return token
+
+
+class FusedRejectionRule:
+    """Implements `models.sequence.Rule` as `rules.RejectionRule` does."""
+
+    def __init__(self, pipeline: Pipeline, seed: int, kernels: str = "") -> None:
+        self._pipeline = pipeline
+        self._seed = seed
+        self._chooser = new_chooser(pipeline, seed, kernels)
+
+    def choose(
+        self,
+        logits: Floats,
+        history: Ints,
+        path: list[int],
+        candidates: list[int],
+        proposal: Doubles | None,
+        allowed: Bits | None = None,
+    ) -> int:
+        wrong, target = self._chooser.probabilities(logits, history, path, allowed)
+        if wrong:
+            first_best(self._pipeline.processed(logits, history, path, allowed))
+        count = np.arange(len(candidates) + 1, dtype=np.int64)
+        draws = uniforms(self._seed, len(history) + len(path), ACCEPT, count)
+        return choose_by_rejection(target, candidates, proposal, draws)
+
+
+def new_chooser(pipeline: Pipeline, seed: int, kernels: str = "") -> _core.Chooser:
+    """The core's chooser with a pipeline's settings. It counts the text by itself."""
+    params = pipeline.params
+    return _core.Chooser(
+        vocab_size=pipeline.vocab_size,
+        prompt_length=pipeline.prompt_length,
+        temperature=params.temperature,
+        top_k=min(params.top_k, pipeline.vocab_size),
+        top_p=params.top_p,
+        log_min_p=float(log(np.array([params.min_p]))[0]) if params.min_p > 0 else None,
+        counts_history=pipeline.counts_history,
+        repetition=float(np.float32(params.repetition_penalty)),
+        presence=float(np.float32(params.presence_penalty)),
+        frequency=float(np.float32(params.frequency_penalty)),
+        bias_tokens=pipeline.bias_tokens.astype(np.int32),
+        bias=pipeline.bias,
+        forbidden=pipeline.forbidden.astype(np.int32),
+        end_tokens=pipeline.end_tokens.astype(np.int32),
+        min_tokens=min(params.min_tokens, 2**31 - 1),
+        seed=seed,
+        kernels=kernels,
+    )
+
+
+def fused_token_logprob(logits: Floats, token: int, top: int, kernels: str = "") -> TokenLogprob:
+    """As `logprobs.token_logprob`."""
+    found = _core.log_probabilities(logits, token, min(top, logits.size), kernels)
+    if found is None:
+        return token_logprob(logits, token, top)
+    return TokenLogprob(token, found[0], found[1])
