@@ -113,10 +113,11 @@ class DraftTree:
             fine[node] &= fine[self.parents[node]]
         tokens = self.tokens.copy()
         tokens[0] = root
-        return replace(self, tokens=tokens).only(np.flatnonzero(fine)[: nodes + 1])
+        return replace(self, tokens=tokens).only(np.flatnonzero(fine)[: nodes + 1].tolist())
 
-    def only(self, kept: npt.NDArray[np.int64]) -> DraftTree:
-        """The tree of these nodes, [k] ascending: the root is among them, and with each node its parent."""
+    def only(self, nodes: Sequence[int]) -> DraftTree:
+        """The tree of these nodes, in ascending order: the root is among them, and with each its parent."""
+        kept = np.array(nodes, dtype=np.int64)
         place = np.full(len(self), -1, dtype=np.int32)
         place[kept] = np.arange(kept.size)
         parents = self.parents[kept]
