@@ -1,17 +1,20 @@
-"""The decode loop: one for plain decoding and for every drafter."""
+"""The decode loop: one for plain decoding and for every drafter, for one sequence and for several."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from forerun.core.accept import walk
 from forerun.core.protocols import Budget, Drafter, Policy, Stop, Target, Verdict
 from forerun.core.report import Lap, Report
-from forerun.core.tree import DraftTree, IntArray
+from forerun.core.tree import DraftTree
+
+AnyTarget = TypeVar("AnyTarget", bound=Target)
 
 PREFILL_ROWS = 512
 """Prompt tokens a forward: bounds activations and features, and how long a Ctrl-C waits."""
@@ -26,7 +29,7 @@ class Step:
         origins: for each the drafter that guessed it, or "" where the target chose on its own.
         finish: why the text ends with this step ("length", "context", or what the stop condition said), or
             None.
-        nodes: nodes[j] is where tokens[j] was chosen, in `verdict`, which is good until the next step.
+        nodes: nodes[j] is where tokens[j] was chosen, in `verdict`.
         verdict: what the target computed for the tree.
     """
 
@@ -35,6 +38,118 @@ class Step:
     finish: str | None
     nodes: list[int]
     verdict: Verdict | None
+
+
+class Decoding(Generic[AnyTarget]):
+    """One sequence being written: `read` the prompt, then `draft`, verify and `accept` until it has a `finish`;
+    `settle` in any case.
+
+    Args:
+        target: whose text it is.
+        drafter: guesses ahead.
+        prompt: token ids, at least one.
+        policy: decides budgets.
+        stop: knows where the text ends.
+        max_tokens: emit at most these, or None for as many as the context holds.
+        report: a new one; is filled as it goes.
+
+    Raises:
+        ValueError: an empty prompt, or one longer than the context.
+    """
+
+    def __init__(
+        self,
+        target: AnyTarget,
+        drafter: Drafter,
+        prompt: Sequence[int],
+        *,
+        policy: Policy,
+        stop: Stop,
+        max_tokens: int | None,
+        report: Report,
+    ) -> None:
+        if not 0 < len(prompt) <= target.context:
+            raise ValueError(f"a prompt of {len(prompt)} tokens does not fit a context of {target.context}")
+        self.target = target
+        self.report = report
+        self.text = list(prompt)
+        self._drafter = drafter
+        self._policy = policy
+        self._stop = stop
+        self._end, self._reason = target.context, "context"
+        if max_tokens is not None and len(prompt) + max_tokens <= self._end:
+            self._end, self._reason = len(prompt) + max_tokens, "length"
+        self.finish = self._reason if len(prompt) == self._end else None
+        report.prompt_tokens = len(prompt)
+
+    def read(self, held: int = 0, progress: Callable[[int, int], None] | None = None) -> None:
+        """Compute all of the prompt but its last token, and let the drafter read along.
+
+        `held` leading tokens of it are there from an earlier generation that was not broken; `progress` is
+        called with (tokens computed, tokens to compute).
+        """
+        lap, prompt = Lap(), np.array(self.text, dtype=np.int32)
+        held = min(held, self.target.length + 1, len(prompt))
+        self.target.truncate(max(held - 1, 0))
+        if held:
+            self._drafter.truncate(held)
+        else:
+            self._drafter.begin(prompt[:1], None)
+        start = self.target.length
+        for first in range(start, len(prompt) - 1, PREFILL_ROWS):
+            last = min(first + PREFILL_ROWS, len(prompt) - 1)
+            features = self.target.extend(prompt[first:last])
+            self._drafter.observe(prompt[first + 1 : last + 1].tolist(), features)
+            self.report.prefilled = last - start
+            self.report.prompt += lap()
+            if progress is not None:
+                progress(last - start, len(prompt) - 1 - start)
+
+    def draft(self) -> DraftTree:
+        """What to verify next: the drafter's tree made safe, or the root alone."""
+        lap, root = Lap(), self.text[-1]
+        room = self._end - len(self.text)
+        wish = self._policy.plan(self.report, room)
+        depth = min(wish.depth, room - 1)  # a step emits one token more than it accepts
+        nodes = min(wish.nodes, self.target.room - 1)  # every staged row needs its place
+        tree = DraftTree.chain(root)
+        if nodes > 0 and depth > 0:
+            guesses = self._drafter.propose(Budget(nodes, depth))
+            tree = guesses.fit(root, nodes=nodes, depth=depth, vocab_size=self.target.vocab_size)
+        self.report.draft += lap()
+        return tree
+
+    def accept(self, tree: DraftTree, verdict: Verdict) -> Step:
+        """Walk the tree, cut where the text ends, commit what is left."""
+        lap, report = Lap(), self.report
+        walked = walk(tree, verdict)
+        report.choose += lap()
+        kept, self.finish = self._cut(walked.tokens)
+        tokens, path = walked.tokens[:kept], walked.path[:kept]
+        self.target.commit(np.array(path, dtype=np.int32))
+        self._drafter.observe(tokens, None if verdict.features is None else verdict.features[path])
+        names = tree.origins or (self._drafter.name,) * len(tree)
+        guessed = [names[node] for node in walked.path[1 : kept + 1]]
+        origins = guessed + [""] * (kept - len(guessed))
+        report.step(origins, walked.checked[:kept], Counter(names[1:]))
+        report.other += lap()
+        self.text += tokens
+        return Step(tokens, origins, self.finish, path, verdict)
+
+    def settle(self) -> None:
+        """Whatever happened, the target then holds the text that `accept` has given, but its last token."""
+        if self.target.length >= len(self.text):
+            self.target.truncate(len(self.text) - 1)
+
+    def _cut(self, tokens: list[int]) -> tuple[int, str | None]:
+        """How many of the chosen tokens are emitted, and why the text ends there, if it does."""
+        for count, token in enumerate(tokens, start=1):
+            why = self._stop(token)
+            if why is None and len(self.text) + count == self._end:
+                why = self._reason
+            if why is not None:
+                return count, why
+        return len(tokens), None
 
 
 def decode(
@@ -48,106 +163,46 @@ def decode(
     report: Report,
     held: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Step]:
-    """Continue `prompt` with the target's own text, step by step.
+) -> Generator[Step, None, None]:
+    """Continue `prompt` with the target's own text, step by step. Arguments as for `Decoding` and its `read`.
 
     Whenever the generator ends, is dropped, closed or broken by an exception, the target holds exactly the
     prompt's and the emitted tokens but the last (of a prompt that was not yet computed, a beginning), and
     another generation may start.
-
-    Args:
-        prompt: token ids, at least one.
-        max_tokens: emit at most these, or None for as many as the context holds.
-        report: a new one; is filled as it goes.
-        held: leading tokens of the prompt that target and drafter both have from an earlier generation that
-            was not broken: only what follows is computed. 0 starts anew.
-        progress: called with (tokens of the prompt computed, tokens to compute) while the prompt is read.
-
-    Raises:
-        ValueError: an empty prompt, or one longer than the context.
     """
-    if not 0 < len(prompt) <= target.context:
-        raise ValueError(f"a prompt of {len(prompt)} tokens does not fit a context of {target.context}")
-    text = list(prompt)
-    report.prompt_tokens = len(prompt)
-    end, reason = target.context, "context"
-    if max_tokens is not None and len(prompt) + max_tokens <= end:
-        end, reason = len(prompt) + max_tokens, "length"
-    finish = reason if len(prompt) == end else None
+    run = Decoding(target, drafter, prompt, policy=policy, stop=stop, max_tokens=max_tokens, report=report)
     try:
-        lap = Lap()
-        ids = np.array(prompt, dtype=np.int32)
-        missing = len(prompt) - 1 - _resume(target, drafter, ids, held)
-        for done in _prefill(target, drafter, ids):
-            report.prefilled = done
-            report.prompt += lap()
-            if progress is not None:
-                progress(done, missing)
-        if finish is not None:
-            yield Step([], [], finish, [], None)
-        while finish is None:
+        run.read(held, progress)
+        if run.finish is not None:
+            yield Step([], [], run.finish, [], None)
+        while run.finish is None:
+            tree = run.draft()
             lap = Lap()
-            room = end - len(text)
-            budget = _clamp(policy.plan(report, room), room, target)
-            tree = drafter.propose(budget) if budget.nodes else DraftTree.chain(text[-1])
-            tree = tree.fit(text[-1], nodes=budget.nodes, depth=budget.depth, vocab_size=target.vocab_size)
-            report.draft += lap()
             verdict = target.verify(tree)
             report.verify += lap()
-            walked = walk(tree, verdict)
-            report.choose += lap()
-            kept, finish = _cut(walked.tokens, stop, room, reason)
-            tokens, path = walked.tokens[:kept], walked.path[:kept]
-            target.commit(np.array(path, dtype=np.int32))
-            drafter.observe(tokens, None if verdict.features is None else verdict.features[path])
-            names = tree.origins or (drafter.name,) * len(tree)
-            guessed = [names[node] for node in walked.path[1 : kept + 1]]
-            origins = guessed + [""] * (kept - len(guessed))
-            report.step(origins, walked.checked[:kept], Counter(names[1:]))
-            report.other += lap()
-            text += tokens
-            yield Step(tokens, origins, finish, path, verdict)
+            yield run.accept(tree, verdict)
     finally:
-        if target.length >= len(text):  # broken between a commit and the yield of its tokens
-            target.truncate(len(text) - 1)
+        run.settle()
 
 
-def _resume(target: Target, drafter: Drafter, prompt: IntArray, held: int) -> int:
-    """Go back to what target and drafter both hold of the prompt; how many of its tokens the target has
-    then."""
-    held = min(held, target.length + 1, len(prompt))
-    target.truncate(max(held - 1, 0))
-    if held:
-        drafter.truncate(held)
-    else:
-        drafter.begin(prompt[:1], None)
-    return target.length
+def decode_together(
+    runs: Sequence[Decoding[AnyTarget]],
+    verify: Callable[[list[AnyTarget], list[DraftTree]], Sequence[Verdict]],
+) -> Generator[tuple[int, Step], None, None]:
+    """Write several sequences at once: each round verifies a tree of every unfinished one in one forward.
 
-
-def _prefill(target: Target, drafter: Drafter, prompt: IntArray) -> Iterator[int]:
-    """Compute what is missing of the prompt but its last token, the drafter reading along; tokens done so
-    far."""
-    start = target.length
-    for first in range(start, len(prompt) - 1, PREFILL_ROWS):
-        last = min(first + PREFILL_ROWS, len(prompt) - 1)
-        features = target.extend(prompt[first:last])
-        drafter.observe(prompt[first + 1 : last + 1].tolist(), features)
-        yield last - start
-
-
-def _clamp(budget: Budget, room: int, target: Target) -> Budget:
-    """A step emits one token more than it accepts, and every staged row needs its place."""
-    depth = min(budget.depth, room - 1)
-    nodes = min(budget.nodes, target.room - 1) if depth > 0 else 0
-    return Budget(max(nodes, 0), max(depth, 0))
-
-
-def _cut(tokens: list[int], stop: Stop, room: int, reason: str) -> tuple[int, str | None]:
-    """How many of the chosen tokens are emitted, and why the text ends there, if it does."""
-    for count, token in enumerate(tokens, start=1):
-        why = stop(token)
-        if why is None and count == room:
-            why = reason
-        if why is not None:
-            return count, why
-    return len(tokens), None
+    `runs` have read their prompts. Steps come with the place of their sequence in `runs`. A sequence that is
+    dropped from outside (its `finish` set) takes part no more. The seconds of a forward are shared evenly.
+    """
+    try:
+        while active := [place for place, run in enumerate(runs) if run.finish is None]:
+            trees = [runs[place].draft() for place in active]
+            lap = Lap()
+            verdicts = verify([runs[place].target for place in active], trees)
+            share = lap() / len(active)
+            for place, tree, verdict in zip(active, trees, verdicts, strict=True):
+                runs[place].report.verify += share
+                yield place, runs[place].accept(tree, verdict)
+    finally:
+        for run in runs:
+            run.settle()

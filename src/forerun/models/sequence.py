@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Several
 from typing import Protocol
 
 import numpy as np
@@ -147,7 +148,7 @@ class NodeChoices:
         )
 
 
-def verify_together(sequences: list[Sequence], trees: list[Tree]) -> list[NodeChoices]:
+def verify_together(sequences: list[Sequence], trees: Several[Tree]) -> list[NodeChoices]:
     """Verify one tree for each of several sequences of the same backend and taps in one forward."""
     sizes = [len(tree.tokens) for tree in trees]
     starts = np.cumsum([0, *sizes])
