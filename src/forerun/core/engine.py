@@ -41,7 +41,7 @@ class Step:
 
 
 class Decoding(Generic[AnyTarget]):
-    """One sequence being written: `read` the prompt, then `draft`, verify and `accept` until it has a `finish`;
+    """One sequence being written: `read` the prompt, then `draft`, verify and `accept` until it is finished;
     `settle` in any case.
 
     Args:
