@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from forerun.core.accept import walk
 from forerun.core.tree import DraftTree
@@ -49,3 +50,14 @@ def test_takes_a_sibling() -> None:
 def test_a_root_alone_is_plain_decoding() -> None:
     done = walk(DraftTree.chain(1), Says({0: 6}))
     assert (done.path, done.tokens, done.checked) == ([0], [6], [False])
+
+
+def test_nothing_to_choose_below_the_root_is_put_off() -> None:
+    """The text may end before it; if not, the next root meets it again."""
+    done = walk(TREE, Says({0: 2, 1: 4}))  # at node 3 choosing fails
+    assert (done.path, done.tokens, done.checked) == ([0, 1], [2, 4], [True, True])
+
+
+def test_nothing_to_choose_at_the_root() -> None:
+    with pytest.raises(KeyError):
+        walk(TREE, Says({}))

@@ -30,6 +30,9 @@ def walk(tree: DraftTree, verdict: Verdict) -> Walk:
     The rule of choice is the verdict's. Under the coupled rule the choice does not look at the draft (Daliri,
     Musco, Suresh, arXiv 2408.07978); under the rejection rule it does, and its draws make an accepted
     candidate and "the token chosen" the same thing. Either way this walk is all there is to acceptance.
+
+    Where nothing can be chosen at a node below the root, the walk ends before it: the text may end earlier,
+    and if it does not, the next root is there and says what is wrong, as in plain decoding.
     """
     children = tree.children()
     tokens = tree.tokens.tolist()
@@ -37,7 +40,12 @@ def walk(tree: DraftTree, verdict: Verdict) -> Walk:
     done = Walk([], [], [])
     while node is not None:
         guesses = [tokens[child] for child in children[node]]
-        token = verdict.choose(node, guesses)
+        try:
+            token = verdict.choose(node, guesses)
+        except Exception:
+            if node == 0:
+                raise
+            break
         done.path.append(node)
         done.tokens.append(token)
         done.checked.append(bool(guesses))
