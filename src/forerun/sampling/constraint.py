@@ -1,0 +1,254 @@
+"""A grammar along a text that is being written: what may follow, at any node of a draft, and where it ends.
+
+There is one matcher for a generation, and it stands at some text. To say what may follow another text it goes
+back to where the two part, and on from there. So nothing has to be undone when drafts are refused, and what
+is said depends on the text asked for alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from forerun.errors import ForerunError, InputError
+from forerun.sampling.arithmetic import Doubles
+from forerun.sampling.grammar import Grammar, reason
+from forerun.sampling.pipeline import Bits, Floats, Ints
+
+MOST_KNOWN = 64
+"""Places whose masks are kept: more than a draft is deep."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What may follow a text.
+
+    Attributes:
+        allowed: uint32 [model's vocabulary / 32, rounded up], token t's bit is t mod 32 of word t div 32; or
+            None: all. End tokens are among them where the text may end.
+        only: the one token that may follow where there is no choice, else -1.
+        complete: the text must end here.
+    """
+
+    allowed: Bits | None
+    only: int = -1
+    complete: bool = False
+
+
+OUTSIDE = Place(None)
+"""A text that the grammar does not allow goes on behind an end, and is never emitted: all the same."""
+
+
+class Constraint:
+    """A grammar's word on the texts of one generation. `history` and `path` are as in `models.sequence.Rule`:
+    what is committed, prompt included, and what is drafted after it.
+
+    Args:
+        grammar: that the answer follows.
+        vocab_size: of the model.
+        ends: tokens that end the answer without being text of it; allowed exactly where the text may end.
+        prompt_length: tokens before the answer.
+    """
+
+    def __init__(self, grammar: Grammar, vocab_size: int, ends: Iterable[int], prompt_length: int) -> None:
+        self._grammar = grammar
+        self._ends = frozenset(ends)
+        self._end_bits = np.zeros(-(-vocab_size // 32), dtype=np.uint32)
+        for token in self._ends:
+            if token < vocab_size:
+                self._end_bits[token // 32] |= np.uint32(1 << token % 32)
+        self._size = min(vocab_size, grammar.vocab_size)
+        self._prompt_length = prompt_length
+        self._mask = np.zeros(grammar.vocab_size // 32 + 1, dtype=np.uint32)
+        self._restart()
+
+    def place(self, history: Ints, path: list[int]) -> Place:
+        """What may follow history + path.
+
+        Raises:
+            ForerunError: no token fits the grammar here, or it has become too complex.
+        """
+        text = self._answer(history, path)
+        n = len(text)
+        known = self._known.get(n) if n <= self._length else None
+        if known is not None and np.array_equal(self._line[:n], text):
+            return known
+        if not self._go(text):
+            return OUTSIDE
+        if len(self._known) >= MOST_KNOWN:
+            del self._known[min(self._known)]
+        found = self._known[n] = self._look()
+        return found
+
+    def forced(self, history: Ints, most: int) -> list[int]:
+        """The tokens, at most so many, that must follow because nothing else may."""
+        found: list[int] = []
+        try:
+            while len(found) < most and (token := self.place(history, found).only) >= 0:
+                found.append(token)
+        except ForerunError:  # said where the text gets there, if it does
+            pass
+        return found
+
+    def fitting(self, history: Ints, path: list[int]) -> int:
+        """How many tokens of `path` may follow history, from its first on. End tokens are not judged."""
+        if not self._go(self._answer(history, [])):
+            return 0
+        count = self._matcher.validate_tokens(path)
+        return count + (count < len(path) and path[count] in self._ends)
+
+    def _answer(self, history: Ints, path: list[int]) -> Ints:
+        """int32: what of the text belongs to the answer."""
+        drafted = path[max(self._prompt_length - len(history), 0) :]
+        answer: Ints = np.concatenate([history[self._prompt_length :], np.array(drafted, dtype=np.int32)])
+        return answer
+
+    def _restart(self) -> None:
+        self._matcher = self._grammar.matcher()
+        self._line = np.zeros(256, dtype=np.int32)
+        self._length = 0
+        self._known: dict[int, Place] = {}
+
+    def _go(self, text: Ints) -> bool:
+        """Take the matcher to this text; False if it is outside the grammar."""
+        shared = min(self._length, len(text))
+        parted = np.flatnonzero(self._line[:shared] != text[:shared])
+        if parted.size:
+            shared = int(parted[0])
+        if shared < self._length:
+            if not self._matcher.rollback(self._length - shared):
+                self._restart()
+                return self._go(text)
+            self._length = shared
+            self._known = {n: place for n, place in self._known.items() if n <= shared}
+        rest = text[shared:]
+        if not rest.size:
+            return True
+        count = self._matcher.try_consume_tokens(rest.tolist())
+        self._check()
+        self._length = shared + count
+        if self._length > self._line.size:
+            self._line = np.concatenate([self._line, np.zeros(2 * self._length, dtype=np.int32)])
+        self._line[shared : self._length] = rest[:count]
+        return count == rest.size
+
+    def _look(self) -> Place:
+        """What may follow where the matcher is."""
+        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+        self._check()
+        end = self._grammar.vocab_size
+        may_end = bool(self._mask[end // 32] >> np.uint32(end % 32) & 1)
+        allowed: Bits = np.zeros_like(self._end_bits)
+        words, odd = divmod(self._size, 32)
+        allowed[:words] = self._mask[:words]
+        if odd:
+            allowed[words] = self._mask[words] & np.uint32((1 << odd) - 1)
+        if not may_end:
+            return Place(allowed, _only(allowed))
+        if allowed.any():
+            return Place(allowed | self._end_bits)
+        return Place(self._end_bits if self._end_bits.any() else None, complete=True)
+
+    def _check(self) -> None:
+        if not self._matcher.is_error():
+            return
+        why = reason(self._matcher.get_error())
+        if "NoExtension" in why:
+            why = "no token of the vocabulary fits it"
+        self._restart()
+        raise ForerunError(f"the answer cannot follow the {self._grammar.name} any further: {why}")
+
+
+def _only(allowed: Bits) -> int:
+    """The token whose bit is the only one, or -1."""
+    words = np.flatnonzero(allowed)
+    if words.size != 1:
+        return -1
+    word = int(allowed[words[0]])
+    return 32 * int(words[0]) + word.bit_length() - 1 if word & (word - 1) == 0 else -1
+
+
+class MaskedRule(Protocol):
+    """A rule of choice that can be told what is allowed."""
+
+    def choose(
+        self,
+        logits: Floats,
+        history: Ints,
+        path: list[int],
+        candidates: list[int],
+        proposal: Doubles | None,
+        allowed: Bits | None = None,
+    ) -> int: ...
+
+
+class ConstrainedRule:
+    """Implements `models.sequence.Rule`: another rule's choice among what a constraint allows.
+
+    Args:
+        rule: that chooses.
+        constraint: of this generation.
+        forbidden: ids that the rule itself never chooses; where the grammar leaves only one of these, it says
+            so.
+    """
+
+    def __init__(self, rule: MaskedRule, constraint: Constraint, forbidden: npt.NDArray[np.int64]) -> None:
+        self._rule = rule
+        self._constraint = constraint
+        self._forbidden = frozenset(forbidden.tolist())
+
+    def choose(
+        self, logits: Floats, history: Ints, path: list[int], candidates: list[int], proposal: Doubles | None
+    ) -> int:
+        place = self._constraint.place(history, path)
+        if place.only >= 0 and place.only not in self._forbidden:
+            return place.only
+        return self._rule.choose(logits, history, path, candidates, proposal, place.allowed)
+
+
+class ConstrainedEnd:
+    """Implements `core.protocols.Stop`: the answer also ends where its grammar lets nothing follow.
+
+    Args:
+        stop: what else ends it, and is asked first.
+        constraint: of this generation.
+        prompt: its tokens.
+        min_tokens: that were asked for.
+    """
+
+    def __init__(
+        self,
+        stop: Callable[[int], str | None],
+        constraint: Constraint,
+        prompt: Sequence[int],
+        min_tokens: int,
+    ) -> None:
+        self._stop = stop
+        self._constraint = constraint
+        self._text = np.array([*prompt, *[0] * 256], dtype=np.int32)
+        self._prompt_length = self._length = len(prompt)
+        self._min_tokens = min_tokens
+
+    def __call__(self, token: int) -> str | None:
+        if self._length == self._text.size:
+            self._text = np.concatenate([self._text, np.zeros_like(self._text)])
+        self._text[self._length] = token
+        self._length += 1
+        return self._stop(token) or self._complete()
+
+    def _complete(self) -> str | None:
+        try:
+            place = self._constraint.place(self._text[: self._length], [])
+        except ForerunError:  # nothing can follow: said where something is to
+            return None
+        count = self._length - self._prompt_length
+        if place.complete and count < self._min_tokens:
+            raise InputError(
+                f"the answer is complete after {count} tokens and min_tokens asks for {self._min_tokens}; "
+                "lower it, or let the grammar go on"
+            )
+        return "stop" if place.complete else None
