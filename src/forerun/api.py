@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 
 from forerun.core.budget import FixedBudget
 from forerun.core.engine import Step, decode
-from forerun.core.protocols import Drafter
+from forerun.core.protocols import Drafter, Stop
 from forerun.core.report import Report
+from forerun.drafters.guided import GuidedDrafter
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.errors import InputError
 from forerun.models.sequence import NodeChoices, Rule
 from forerun.models.sequence import Sequence as TargetSequence
+from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRule, Constraint
+from forerun.sampling.grammar import Grammars
 from forerun.sampling.logprobs import TokenLogprob, token_logprob
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
@@ -168,6 +171,7 @@ class Engine:
         self.context = context
         self.drafter = drafter
         self.end_tokens = tuple(sorted({*backend.config.eos_token_ids, *tokenizer.eos_ids}))
+        self._grammars = Grammars(tokenizer, self.end_tokens)
         self.new_drafter(drafter)
 
     def generate(
@@ -221,8 +225,14 @@ class Engine:
         end_tokens = () if params.ignore_end else self.end_tokens
         vocab_size = self.backend.config.vocab_size
         pipeline = Pipeline(params, vocab_size, end_tokens, len(prompt))
-        rule: Rule = (CoupledRule if params.acceptance == "coupled" else RejectionRule)(pipeline, seed)
+        chosen_by = (CoupledRule if params.acceptance == "coupled" else RejectionRule)(pipeline, seed)
+        rule: Rule = chosen_by
         guesser = self.new_drafter(drafter or self.drafter)
+        constraint = self._constraint(params, end_tokens, len(prompt))
+        if constraint is not None:
+            rule = ConstrainedRule(chosen_by, constraint, pipeline.forbidden)
+            if not isinstance(guesser, NoDrafter):
+                guesser = GuidedDrafter(guesser, constraint)
         longest = self.context if params.max_tokens is None else len(prompt) + params.max_tokens
         target = TargetSequence(
             self.backend,
@@ -232,18 +242,21 @@ class Engine:
             taps=guesser.taps,
         )
         ending = Ending(
-            StreamDecoder(self.tokenizer, continues=continues),
+            StreamDecoder(self.tokenizer, continues=continues or constraint is not None),
             params.stop,
             (*end_tokens, *params.stop_tokens),
             params.min_tokens,
         )
+        stop: Stop = ending
+        if constraint is not None:
+            stop = ConstrainedEnd(ending, constraint, prompt, params.min_tokens)
         report = Report(prompt_tokens=len(prompt))
         steps = decode(
             target,
             guesser,
             prompt,
             policy=FixedBudget(),
-            stop=ending,
+            stop=stop,
             max_tokens=params.max_tokens,
             report=report,
             progress=progress,
@@ -269,6 +282,16 @@ class Engine:
         if name == "none":
             return NoDrafter()
         raise InputError(f"there is no drafter {name!r}; choose among auto, {', '.join(DRAFTERS)}")
+
+    def _constraint(
+        self, params: SamplingParams, end_tokens: Sequence[int], prompt_length: int
+    ) -> Constraint | None:
+        """The grammar asked for, along one answer."""
+        grammar = self._grammars.of(params)
+        if grammar is None:
+            return None
+        ends = {*end_tokens, *filter(self.tokenizer.is_special, params.stop_tokens)}
+        return Constraint(grammar, self.backend.config.vocab_size, ends, prompt_length)
 
     def _check(self, prompt: Sequence[int]) -> None:
         if not prompt:
