@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.core.protocols import Budget
 from forerun.core.report import Report
+from forerun.core.tree import DraftTree
 
 
 @dataclass(frozen=True)
@@ -27,3 +29,10 @@ class FixedBudget:
     def plan(self, report: Report, room: int) -> Budget:
         """Always the same: the engine clamps it to the room there is."""
         return Budget(self.nodes, self.depth)
+
+    def trim(self, tree: DraftTree, seconds: float) -> DraftTree:
+        """All of it is verified."""
+        return tree
+
+    def learn(self, tree: DraftTree, tokens: Sequence[int], rows: int, seconds: float | None) -> None:
+        """Nothing changes."""

@@ -80,6 +80,7 @@ class Decoding(Generic[AnyTarget]):
         if max_tokens is not None and len(prompt) + max_tokens <= self._end:
             self._end, self._reason = len(prompt) + max_tokens, "length"
         self.finish = self._reason if len(prompt) == self._end else None
+        self._proposed = DraftTree.chain(self.text[-1])
         report.prompt_tokens = len(prompt)
 
     def read(self, held: int = 0, progress: Callable[[int, int], None] | None = None) -> None:
@@ -116,11 +117,14 @@ class Decoding(Generic[AnyTarget]):
         if nodes > 0 and depth > 0:
             guesses = self._drafter.propose(Budget(nodes, depth))
             tree = guesses.fit(root, nodes=nodes, depth=depth, vocab_size=self.target.vocab_size)
-        self.report.draft += lap()
-        return tree
+        seconds = lap()
+        self.report.draft += seconds
+        self._proposed = tree
+        return self._policy.trim(tree, seconds)
 
-    def accept(self, tree: DraftTree, verdict: Verdict) -> Step:
-        """Walk the tree, cut where the text ends, commit what is left."""
+    def accept(self, tree: DraftTree, verdict: Verdict, seconds: float | None = None) -> Step:
+        """Walk the tree, cut where the text ends, commit what is left. `seconds`: what the forward took, if
+        it was for this tree alone."""
         lap, report = Lap(), self.report
         walked = walk(tree, verdict)
         report.choose += lap()
@@ -128,6 +132,7 @@ class Decoding(Generic[AnyTarget]):
         tokens, path = walked.tokens[:kept], walked.path[:kept]
         self.target.commit(np.array(path, dtype=np.int32))
         self._drafter.observe(tokens, None if verdict.features is None else verdict.features[path])
+        self._policy.learn(self._proposed, tokens, len(tree), seconds)
         names = tree.origins or (self._drafter.name,) * len(tree)
         guessed = [names[node] for node in walked.path[1 : kept + 1]]
         origins = guessed + [""] * (kept - len(guessed))
@@ -179,8 +184,9 @@ def decode(
             tree = run.draft()
             lap = Lap()
             verdict = target.verify(tree)
-            report.verify += lap()
-            yield run.accept(tree, verdict)
+            seconds = lap()
+            report.verify += seconds
+            yield run.accept(tree, verdict, seconds)
     finally:
         run.settle()
 

@@ -98,6 +98,13 @@ class Policy(Protocol):
         """`report` holds what was drafted, accepted and spent so far; `room` is how many tokens may still be
         emitted (the answer's limit and the context's, whichever is nearer; at least 1)."""
 
+    def trim(self, tree: DraftTree, seconds: float) -> DraftTree:
+        """The part of a proposed tree that is verified, the root at least; `seconds`: what proposing took."""
+
+    def learn(self, tree: DraftTree, tokens: Sequence[int], rows: int, seconds: float | None) -> None:
+        """What came of a step: the tree as it was proposed, the emitted tokens, the rows of the forward and
+        what it took, or None if it had other sequences' rows too."""
+
 
 class Stop(Protocol):
     """Knows where an answer ends. Asked once for every emitted token, in order, never about later ones."""

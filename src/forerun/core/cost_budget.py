@@ -1,0 +1,149 @@
+"""A budget by cost: verify what pays, and nothing else.
+
+A step over a tree of which k nodes are verified emits 1 + sum(p_i) tokens on average, where p_i is the chance
+that the text goes through node i, and takes t(1 + k) seconds and the drafter's. The nodes with the largest
+chances are the best k, so the step that is worth most is the k with the largest
+
+    (1 + p_1 + ... + p_k) / (t(1 + k) + draft)            (Leviathan et al., arXiv 2211.17192, for trees and a
+                                                           measured t as in Sequoia, 2402.12374)
+
+k = 0 is plain decoding and always among them: a drafter that does not pay is not verified. Its guesses are
+still compared with the text, which costs nothing, so it comes back when it would pay again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forerun.core.curve import CostCurve
+from forerun.core.protocols import Budget
+from forerun.core.report import Report
+from forerun.core.tree import DoubleArray, DraftTree
+
+MEMORY = 0.97
+"""How much of a record stays when an outcome is added."""
+
+DOUBT = 3.0
+"""Outcomes that the drafter's own opinion is worth."""
+
+CHEAP = 0.02
+"""A drafter that takes less than this part of a plain step is asked every step."""
+
+LONGEST_PAUSE = 64
+"""Steps for which an expensive drafter that does not pay is left alone at most."""
+
+
+@dataclass
+class Record:
+    """How often guesses of one kind were right, the last ones counting most."""
+
+    right: float = 0.0
+    seen: float = 0.0
+
+    def add(self, right: bool) -> None:
+        self.right = MEMORY * self.right + right
+        self.seen = MEMORY * self.seen + 1.0
+
+    def chance(self, opinion: float) -> float:
+        return (self.right + DOUBT * opinion) / (self.seen + DOUBT)
+
+
+class CostBudget:
+    """Implements `core.protocols.Policy`.
+
+    Args:
+        curve: of the target.
+        nodes, depth: the most ever proposed.
+    """
+
+    def __init__(self, curve: CostCurve, nodes: int = 15, depth: int = 12) -> None:
+        self._curve = curve
+        self._most = Budget(nodes, depth)
+        self._records: dict[tuple[str, str, int], Record] = {}
+        self._draft = 0.0  # seconds a proposal, lately
+        self._asked = False
+        self._pause = self._resting = 0
+
+    def plan(self, report: Report, room: int) -> Budget:
+        self._asked = self._resting == 0
+        if not self._asked:
+            self._resting -= 1
+            return Budget(0, 0)
+        return self._most
+
+    def trim(self, tree: DraftTree, seconds: float) -> DraftTree:
+        """The part of the proposed tree that is worth verifying; `seconds`: what proposing took."""
+        if not self._asked:
+            return tree
+        self._draft = seconds if self._draft == 0 else 0.8 * self._draft + 0.2 * seconds
+        plain = self._curve(1)
+        chances = self._chances(tree)
+        order = np.argsort(-chances[1:], kind="stable") + 1
+        best, value, expected = 0, 1.0 / plain, 1.0
+        for k, node in enumerate(order.tolist(), start=1):
+            expected += float(chances[node])
+            worth = expected / (self._curve(1 + k) + self._draft)
+            if worth > value and (k == len(order) or not self._tied(tree, chances, order, k)):
+                best, value = k, worth
+        self._rest(best > 0, plain)
+        if best == len(tree) - 1:
+            return tree
+        return tree.only(sorted([0, *order[:best].tolist()]))
+
+    def learn(self, tree: DraftTree, tokens: Sequence[int], rows: int, seconds: float | None) -> None:
+        """What came of a step.
+
+        Args:
+            tree: as it was proposed.
+            tokens: that were emitted.
+            rows, seconds: of the target's forward, if it was for this tree alone.
+        """
+        if seconds is not None:
+            self._curve.saw(rows, seconds)
+        if len(tree) == 1:
+            return
+        children, kinds, node = tree.children(), self._kinds(tree), 0
+        for token in tokens:
+            match = next((child for child in children[node] if tree.tokens[child] == token), None)
+            for child in children[node]:
+                self._records.setdefault(kinds[child], Record()).add(child == match)
+            if match is None:
+                break
+            node = match
+
+    def _rest(self, pays: bool, plain: float) -> None:
+        """An expensive drafter that does not pay is left alone, longer each time."""
+        if pays or self._draft < CHEAP * plain:
+            self._pause = 0
+        else:
+            self._pause = min(max(1, 2 * self._pause), LONGEST_PAUSE)
+            self._resting = self._pause
+
+    def _tied(self, tree: DraftTree, chances: DoubleArray, order: npt.NDArray[np.int64], k: int) -> bool:
+        """Whether a cut after k nodes would look at what was drawn: candidates that were drawn (for the
+        rejection rule) are kept or dropped a whole depth at a time."""
+        return bool(tree.proposals) and chances[order[k - 1]] == chances[order[k]]
+
+    def _kinds(self, tree: DraftTree) -> list[tuple[str, str, int]]:
+        """What each guess is counted with: its drafter, and how sure that was (in tenths) or its depth."""
+        names = tree.origins or ("",) * len(tree)
+        if tree.chances is None or tree.proposals:
+            return [(name, "depth", depth) for name, depth in zip(names, tree.depths().tolist(), strict=True)]
+        above = np.maximum(tree.chances[np.maximum(tree.parents, 0)], 1e-9)
+        tenths = np.minimum(10.0 * tree.chances / above, 10.0).astype(int).tolist()
+        return [(name, "chance", tenth) for name, tenth in zip(names, tenths, strict=True)]
+
+    def _chances(self, tree: DraftTree) -> DoubleArray:
+        """float64 [n]: the chance that the text goes through each node, by opinion and record."""
+        kinds = self._kinds(tree)
+        opinions = None if tree.chances is None or tree.proposals else tree.chances.tolist()
+        found = [1.0] * len(tree)
+        for node, parent in enumerate(tree.parents.tolist()[1:], start=1):
+            opinion = 0.5 if opinions is None else opinions[node] / max(opinions[parent], 1e-9)
+            record = self._records.get(kinds[node])
+            found[node] = found[parent] * (opinion if record is None else record.chance(opinion))
+        return np.array(found)

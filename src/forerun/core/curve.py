@@ -1,0 +1,55 @@
+"""The cost curve t(n): seconds of a target forward over n rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+LEARN = 0.1
+"""Weight of a new measurement."""
+
+FORGET = 0.01
+"""How far, at every step, what was measured of one width goes back to what the others say."""
+
+OUTLIER = 3.0
+"""A measurement counts at most as this many times what was expected: other programs run too."""
+
+
+class CostCurve:
+    """t(n) as measured beforehand, kept right by what the steps of a generation really take (contexts grow,
+    machines get busy).
+
+    Args:
+        points: seconds by rows, at least for one row; between them t is linear, beyond them it goes on as
+            between the last two (or in proportion, if there is only one).
+        most: the widest forward asked about.
+    """
+
+    def __init__(self, points: Mapping[int, float], most: int = 64) -> None:
+        if 1 not in points or min(points.values()) <= 0:
+            raise ValueError("a cost curve needs positive seconds, for one row at least")
+        widths = np.array(sorted(points), dtype=np.float64)
+        seconds = np.maximum.accumulate([points[int(n)] for n in widths])
+        n = np.arange(most + 1, dtype=np.float64)
+        base = np.interp(n, widths, seconds)
+        slope = (seconds[-1] - seconds[-2]) / (widths[-1] - widths[-2]) if widths.size > 1 else seconds[0]
+        beyond = n > widths[-1]
+        base[beyond] = seconds[-1] + slope * (n[beyond] - widths[-1])
+        self._base: list[float] = base.tolist()
+        self._scale = 1.0
+        self._own = [1.0] * (most + 1)
+        self.most = most
+
+    def __call__(self, n: int) -> float:
+        n = min(n, self.most)
+        return self._base[n] * self._scale * self._own[n]
+
+    def saw(self, n: int, seconds: float) -> None:
+        """A forward over n rows took so long."""
+        if n > self.most:
+            return
+        off = min(seconds / self(n), OUTLIER)
+        self._own = [own + FORGET * (1.0 - own) for own in self._own]
+        self._scale *= 1.0 + LEARN * (off - 1.0)
+        self._own[n] *= 1.0 + LEARN * (off - 1.0)
