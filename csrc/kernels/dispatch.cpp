@@ -15,6 +15,7 @@ namespace forerun {
 extern const Kernels kernels_portable, kernels_avx2, kernels_avxvnni, kernels_avx512, kernels_avx512vnni, kernels_avx512bf16,
     kernels_neon, kernels_neondot;
 
+// FORERUN_HAS_...: which of these the build has compiled.
 namespace {
 
 struct Choice {
@@ -50,11 +51,21 @@ int choices(Choice* out) {
   const bool avx512 = zmm && avx2 && bit(seven.b, 16) && bit(seven.b, 17) && bit(seven.b, 30) && bit(seven.b, 31);  // F DQ BW VL
   const bool vnni = avx512 && bit(seven.c, 11);
   int n = 0;
+#ifdef FORERUN_HAS_AVX512BF16
   out[n++] = {&kernels_avx512bf16, vnni && bit(seven1.a, 5)};
+#endif
+#ifdef FORERUN_HAS_AVX512VNNI
   out[n++] = {&kernels_avx512vnni, vnni};
+#endif
+#ifdef FORERUN_HAS_AVX512
   out[n++] = {&kernels_avx512, avx512};
+#endif
+#ifdef FORERUN_HAS_AVXVNNI
   out[n++] = {&kernels_avxvnni, avx2 && bit(seven1.a, 4)};
+#endif
+#ifdef FORERUN_HAS_AVX2
   out[n++] = {&kernels_avx2, avx2};
+#endif
   out[n++] = {&kernels_portable, true};
   return n;
 }
@@ -68,8 +79,12 @@ bool has_dot_product() {
 }
 int choices(Choice* out) {
   int n = 0;
+#ifdef FORERUN_HAS_NEONDOT
   out[n++] = {&kernels_neondot, has_dot_product()};
+#endif
+#ifdef FORERUN_HAS_NEON
   out[n++] = {&kernels_neon, true};
+#endif
   out[n++] = {&kernels_portable, true};
   return n;
 }

@@ -4,71 +4,12 @@
 // order. Each output of each row is the same sequence of operations whatever the number of rows and tiles at hand.
 #include "kernels/kernels.h"
 #include "kernels/layout.h"
+#include "kernels/rows.inl"
+
+#define FORERUN_UNROLL _Pragma("GCC unroll 8")
 
 namespace forerun {
 namespace FORERUN_ISA {
-
-// --- rows ------------------------------------------------------------------------------------------------------------
-
-static RowKind row_kind(Format format) {
-  if (format == Format::q8 || format == Format::q4) return RowKind::q8;
-  return format == Format::bf16 && kBf16Rows ? RowKind::bf16 : RowKind::f32;
-}
-
-static size_t row_bytes(RowKind kind, int inputs) {
-  const size_t padded = static_cast<size_t>((inputs + kGroup - 1) / kGroup) * kGroup;
-  if (kind == RowKind::q8) return padded / kGroup * sizeof(RowGroup);
-  return padded * (kind == RowKind::bf16 ? 2 : 4);
-}
-
-// Inputs at, a group's worth of them, zeros after `count`.
-struct GroupOfInputs {
-  vf low, high;
-};
-static inline GroupOfInputs load_group(const float* x, int count) {
-  if (count >= kGroup) return {load(x), load(x + kLanes)};
-  alignas(64) float padded[kGroup] = {};
-  for (int i = 0; i < count; i++) padded[i] = x[i];
-  return {load(padded), load(padded + kLanes)};
-}
-
-static inline int32_t sum_of_half(const int8_t* q) {
-  int32_t sum = 0;
-  for (int i = 0; i < kGroup / 2; i++) sum += q[i];
-  return sum;
-}
-
-// 8 bits with absmax / 127 as the scale; a group with anything that is not finite gets a scale that is not finite.
-static inline void quantise_group(const GroupOfInputs& x, RowGroup* group) {
-  const float top = hmax(max(abs(x.low), abs(x.high)));
-  const float poison = hsum(add(mul(x.low, zero()), mul(x.high, zero())));
-  const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;
-  store_s8(group->q, mul(x.low, set1(inverse)));
-  store_s8(group->q + kLanes, mul(x.high, set1(inverse)));
-  const int32_t low = sum_of_half(group->q), high = sum_of_half(group->q + kLanes);
-  group->scale = top / 127.0f + poison;
-  group->weighted = group->scale * static_cast<float>(low + high);
-  group->start4 = -8 * (low + high);
-  group->start8 = kBiased8 ? -128 * (low + high) : 0;
-  group->start8_half[0] = kBiased8 ? -128 * low : 0;
-  group->start8_half[1] = kBiased8 ? -128 * high : 0;
-}
-
-static void prepare(RowKind kind, const float* x, int inputs, int begin, int end, void* row) {
-  (void)inputs;
-  for (int at = begin; at < end; at += kGroup) {
-    const GroupOfInputs g = load_group(x + (at - begin), end - at);
-    if (kind == RowKind::q8) {
-      quantise_group(g, static_cast<RowGroup*>(row) + at / kGroup);
-    } else if (kind == RowKind::bf16) {
-      store_bf16(static_cast<uint16_t*>(row) + at, g.low);
-      store_bf16(static_cast<uint16_t*>(row) + at + kLanes, g.high);
-    } else {
-      store(static_cast<float*>(row) + at, g.low);
-      store(static_cast<float*>(row) + at + kLanes, g.high);
-    }
-  }
-}
 
 // --- tiles -----------------------------------------------------------------------------------------------------------
 
@@ -82,27 +23,27 @@ struct Block {
   size_t ldy;
 };
 
-static constexpr int kMaxRows = kRegisters >= 32 ? 12 : 6;
-constexpr int tiles_for(int rows) {
-  const int room = (kRegisters >= 32 ? 24 : 6) / rows;
-  return room >= 4 ? 4 : room >= 2 ? 2 : 1;
-}
-
 static inline const char* row_at(const Block& b, int m) { return b.rows + static_cast<size_t>(m) * b.row_stride; }
-static inline vf broadcast(const float* p) { return set1(*p); }
-static inline vi broadcast(const int32_t* p) { return iset1(*p); }
 
 static inline void finish_tile(const Block& b, int m, int t, vf sum) {
   if (b.w.bias) sum = add(sum, load(b.w.bias + static_cast<size_t>(b.tile + t) * kTile));
   store(b.y + m * b.ldy + t * kTile, sum);
 }
 
-// One step of the float formats: how many inputs and bytes it takes, and its product.
+static constexpr int kAhead = 2560;  // bytes of weights between reading and prefetching
+
+static inline void prefetch(const uint8_t* p, int bytes) {
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
+// --- tiles of floats -------------------------------------------------------------------------------------------------
+
+// One step: how many inputs and bytes it takes, and its product.
 struct StepF32 {
   static constexpr int kInputs = 1, kBytes = 64;
   using Weights = vf;
   static inline vf weights(const uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
-  static inline vf input(const char* row, int k) { return broadcast(reinterpret_cast<const float*>(row) + k); }
+  static inline vf input(const char* row, int k) { return set1(reinterpret_cast<const float*>(row)[k]); }
   static inline vf product(vf acc, vf w, vf x) { return fma(w, x, acc); }
 };
 struct StepF16 : StepF32 {
@@ -119,9 +60,12 @@ struct StepBf16 {
 
 template <class Step>
 struct FloatTiles {
-  static constexpr bool kWide = true;
+  static constexpr int kRoom = kRegisters >= 32 ? 24 : 6;  // accumulators
+  static constexpr int kMaxRows = kRoom < 12 ? kRoom : 12;
+  static constexpr int tiles_for(int rows) { return kRoom / rows >= 4 ? 4 : kRoom / rows >= 2 ? 2 : 1; }
+
   template <int M, int T>
-  static void run(const Block& b) {
+  static void run_together(const Block& b) {
     const uint8_t* p = b.w.data + b.tile * b.w.tile_bytes;
     const int steps = (b.w.inputs + Step::kInputs - 1) / Step::kInputs;
     vf acc[M][T];
@@ -131,7 +75,7 @@ struct FloatTiles {
       typename Step::Weights w[T];
       for (int t = 0; t < T; t++) {
         w[t] = Step::weights(p + t * b.w.tile_bytes);
-        __builtin_prefetch(p + t * b.w.tile_bytes + 32 * Step::kBytes);
+        prefetch(p + t * b.w.tile_bytes + kAhead, 1);
       }
       for (int m = 0; m < M; m++) {
         const auto x = Step::input(row_at(b, m), k);
@@ -141,152 +85,184 @@ struct FloatTiles {
     for (int m = 0; m < M; m++)
       for (int t = 0; t < T; t++) finish_tile(b, m, t, acc[m][t]);
   }
+
+  // As many tiles at once as registers allow.
+  template <int M>
+  static void run(Block b, int tiles) {
+    constexpr int T = tiles_for(M);
+    for (int done = 0; tiles > 0; tiles -= done, b.tile += done, b.y += done * kTile) {
+      if (T >= 4 && tiles >= 4) {
+        run_together<M, T >= 4 ? 4 : 1>(b);
+        done = 4;
+      } else if (T >= 2 && tiles >= 2) {
+        run_together<M, T >= 2 ? 2 : 1>(b);
+        done = 2;
+      } else {
+        run_together<M, 1>(b);
+        done = 1;
+      }
+    }
+  }
 };
 
-// Eight steps of four inputs: the weights of a group.
+// --- tiles of integers in groups -------------------------------------------------------------------------------------
+
+// The weights of a group, in eight steps of four inputs.
 struct Weights8 {
-  static constexpr int kBytes = 8 * 64;
+  static constexpr Format kFormat = Format::q8;
   w8 step[8];
   inline void load_from(const uint8_t* p) {
     for (int s = 0; s < 8; s++) step[s] = load_w8(p + 64 * s);
   }
+  static inline w8 step_at(const uint8_t* p, int s) { return load_w8(p + 64 * s); }
+  static inline const int32_t* start(const RowGroup& x) { return &x.start8; }
 };
 struct Weights4 {
-  static constexpr int kBytes = 4 * 64;
+  static constexpr Format kFormat = Format::q4;
   w4 step[8];
   inline void load_from(const uint8_t* p) {
     for (int s = 0; s < 4; s++) load_w4(p + 64 * s, step[2 * s], step[2 * s + 1]);
   }
+  static inline w4 step_at(const uint8_t* p, int s) { return load_w4(p + 64 * (s / 2), s % 2); }
+  static inline const int32_t* start(const RowGroup& x) { return &x.start4; }
 };
 
-// Where the sum of integer products of a group starts.
-template <bool kMin>
-static inline vi start_of(const Weights4&, const RowGroup& x) {
-  return kMin ? izero() : broadcast(&x.start4);
-}
-template <bool kMin>
-static inline vi start_of(const Weights8&, const RowGroup& x) {
-  return kBiased8 ? broadcast(&x.start8) : izero();
-}
-
-template <class Weights, bool kMin>
-struct GroupTiles {
-  static constexpr bool kWide = false;
-  static constexpr int kBytes = Weights::kBytes + (kMin ? 64 : 32);
-  template <int M, int T>
-  static void run(const Block& b) {
-    const uint8_t* p = b.w.data + b.tile * b.w.tile_bytes;
-    const int groups = (b.w.inputs + kGroup - 1) / kGroup;
-    vf acc[M];
-    for (int m = 0; m < M; m++) acc[m] = zero();
-    for (int g = 0; g < groups; g++, p += kBytes) {
-      for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(p + 2048 + i);
-      Weights w;
-      w.load_from(p);
-      const uint16_t* scales = reinterpret_cast<const uint16_t*>(p + Weights::kBytes);
-      const vf scale = load_f16(scales), minimum = kMin ? load_f16(scales + kTile) : zero();
-      for (int m = 0; m < M; m++) {
-        const RowGroup& x = reinterpret_cast<const RowGroup*>(row_at(b, m))[g];
-        vi sum = start_of<kMin>(w, x);
-        for (int s = 0; s < 8; s++) sum = dot4(sum, w.step[s], x.q + 4 * s);
-        acc[m] = fma(mul(to_float(sum), scale), broadcast(&x.scale), acc[m]);
-        if (kMin) acc[m] = fma(minimum, broadcast(&x.weighted), acc[m]);
-      }
-    }
-    const vf unit = set1(b.w.unit[b.tile]);
-    for (int m = 0; m < M; m++) finish_tile(b, m, 0, mul(acc[m], unit));
+// Scales of 16 outputs times the steps of rows' scales: made at once where many rows will ask for them, else when asked.
+// A product is rounded once, so both give the same bits.
+template <bool kMany>
+struct Scales {
+  alignas(64) float v[kVariants * kTile];
+  inline void load_from(const uint8_t* p) {
+    const vf scale = load_f16(reinterpret_cast<const uint16_t*>(p));
+    for (int i = 0; i < kVariants; i++) store(v + i * kTile, mul(scale, set1(kSteps[i])));
   }
+  inline vf at(int variant) const { return load(v + variant * kTile); }
+};
+template <>
+struct Scales<false> {
+  vf scale;
+  inline void load_from(const uint8_t* p) { scale = load_f16(reinterpret_cast<const uint16_t*>(p)); }
+  inline vf at(int variant) const { return mul(scale, set1(kSteps[variant])); }
 };
 
-// q8 with a scale for each half of a group (Q6_K).
-struct HalfGroupTiles {
-  static constexpr bool kWide = false;
-  static constexpr int kBytes = Weights8::kBytes + 64;
-  template <int M, int T>
-  static void run(const Block& b) {
-    const uint8_t* p = b.w.data + b.tile * b.w.tile_bytes;
-    const int groups = (b.w.inputs + kGroup - 1) / kGroup;
-    vf acc[M];
-    for (int m = 0; m < M; m++) acc[m] = zero();
-    for (int g = 0; g < groups; g++, p += kBytes) {
-      for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(p + 2048 + i);
-      Weights8 w;
-      w.load_from(p);
-      const uint16_t* scales = reinterpret_cast<const uint16_t*>(p + Weights8::kBytes);
-      const vf scale[2] = {load_f16(scales), load_f16(scales + kTile)};
-      for (int m = 0; m < M; m++) {
-        const RowGroup& x = reinterpret_cast<const RowGroup*>(row_at(b, m))[g];
-        for (int h = 0; h < 2; h++) {
-          vi sum = kBiased8 ? broadcast(&x.start8_half[h]) : izero();
-          for (int s = 4 * h; s < 4 * h + 4; s++) sum = dot4(sum, w.step[s], x.q + 4 * s);
-          acc[m] = fma(mul(to_float(sum), scale[h]), broadcast(&x.scale), acc[m]);
-        }
-      }
+// A group of one tile and the same group of a block of rows.
+struct Group {
+  const uint8_t* weights;
+  const uint16_t* offsets;  // of its pair
+  const char* rows;         // the first row's group
+  size_t row_stride;
+  inline const RowGroup& row(int m) const { return *reinterpret_cast<const RowGroup*>(rows + m * row_stride); }
+  inline const RowGroup& before(int m) const { return (&row(m))[-1]; }
+};
+
+// kMin: outputs have offsets; kHalves: each half of a group has its own scales.
+template <class Weights, bool kMin, bool kHalves>
+struct GroupTiles {
+  static constexpr int kMaxRows = kRegisters >= 32 ? 12 : 8;
+  static constexpr int tiles_for(int) { return 1; }
+  static constexpr PairLayout kLayout = pair_layout(Weights::kFormat, kMin, kHalves ? kGroup / 2 : kGroup);
+
+  // Steps [kBegin, kEnd) of a group for rows [m, m + L) in lockstep, so that their chains of additions overlap.
+  template <int L, int kBegin, int kEnd, bool kSecond, class S>
+  static inline void add_rows(Group g, int m, const Weights& w, const S& scales, vf* acc) {
+    const auto start = [](const RowGroup& x) { return kHalves ? &x.start8_half[kBegin / 4] : Weights::start(x); };
+    decltype(begin_sum(w.step[0], nullptr)) sum[L];
+    for (int j = 0; j < L; j++) sum[j] = begin_sum(w.step[0], start(g.row(m + j)));
+    FORERUN_UNROLL for (int s = kBegin; s < kEnd; s++)
+      for (int j = 0; j < L; j++) sum[j] = dot4(sum[j], w.step[s], g.row(m + j).q + 4 * s);
+    for (int j = 0; j < L; j++) {
+      const RowGroup& x = g.row(m + j);
+      vi total = end_sum(sum[j], start(x));
+      if (x.has_extra && (!kHalves || x.quad / 4 == kBegin / 4))  // the same bits if zeros were added instead
+        total = add4(total, Weights::step_at(g.weights, x.quad), x.extra);
+      acc[m + j] = fma(sub(as_float(total), set1(x.base)), scales.at(x.variant), acc[m + j]);
+      if (kMin && kSecond) acc[m + j] = dot2(acc[m + j], load_pairs(g.offsets), two_of(&g.before(m + j).sum, &x.sum));
     }
-    const vf unit = set1(b.w.unit[b.tile]);
-    for (int m = 0; m < M; m++) finish_tile(b, m, 0, mul(acc[m], unit));
+  }
+
+  // The same for rows [m, M), as many in lockstep as registers allow.
+  template <int M, int m, int kBegin, int kEnd, bool kSecond, class S>
+  static inline void add_all(Group g, const Weights& w, const S& scales, vf* acc) {
+    constexpr int blocks = (M - m + kLockstep - 1) / kLockstep, L = (M - m + blocks - 1) / blocks;
+    add_rows<L, kBegin, kEnd, kSecond>(g, m, w, scales, acc);
+    if constexpr (m + L < M) add_all<M, m + L, kBegin, kEnd, kSecond>(g, w, scales, acc);
+  }
+
+  template <int M, bool kSecond>
+  static inline void add_group(Group g, const uint8_t* scales_at, vf* acc) {
+    Weights w;
+    w.load_from(g.weights);
+    Scales<(M > 3)> scales;
+    scales.load_from(scales_at);
+    add_all<M, 0, 0, kHalves ? 4 : 8, kSecond>(g, w, scales, acc);
+    if (!kHalves) return;
+    scales.load_from(scales_at + kTile * 2);
+    add_all<M, 0, 4, 8, kSecond>(g, w, scales, acc);
+  }
+
+  template <int M>
+  static void run(Block b, int tiles) {
+    const uint8_t* p = b.w.data + b.tile * b.w.tile_bytes;
+    const int pairs = pairs_of(b.w.inputs);
+    for (; tiles > 0; tiles--, b.tile++, b.y += kTile) {
+      vf acc[M];
+      for (int m = 0; m < M; m++) acc[m] = zero();
+      const char* rows = b.rows;
+      for (int i = 0; i < pairs; i++, p += kLayout.bytes, rows += 2 * sizeof(RowGroup)) {
+        prefetch(p + kAhead, kLayout.bytes);
+        const uint16_t* offsets = reinterpret_cast<const uint16_t*>(p + kLayout.offsets);
+        add_group<M, false>({p, offsets, rows, b.row_stride}, p + kLayout.scales, acc);
+        add_group<M, true>({p + kLayout.group_weights, offsets, rows + sizeof(RowGroup), b.row_stride},
+                           p + kLayout.scales + kLayout.scales_of_group, acc);
+      }
+      const vf unit = set1(b.w.unit[b.tile]);
+      for (int m = 0; m < M; m++) finish_tile(b, m, 0, mul(acc[m], unit));
+    }
   }
 };
 
 // --- rows and tiles in blocks ----------------------------------------------------------------------------------------
-
-// M rows of the block, as many tiles at once as registers allow.
-template <class Tiles, int M>
-static void run_tiles(Block b, int tiles) {
-  constexpr int T = Tiles::kWide ? tiles_for(M) : 1;
-  for (int done = 0; tiles > 0; tiles -= done, b.tile += done, b.y += done * kTile) {
-    if (T >= 4 && tiles >= 4) {
-      Tiles::template run<M, T >= 4 ? 4 : 1>(b);
-      done = 4;
-    } else if (T >= 2 && tiles >= 2) {
-      Tiles::template run<M, T >= 2 ? 2 : 1>(b);
-      done = 2;
-    } else {
-      Tiles::template run<M, 1>(b);
-      done = 1;
-    }
-  }
-}
 
 template <class Tiles, int M>
 static void run_rows(const Block& b, int rows, int tiles) {
   if constexpr (M > 1) {
     if (rows != M) return run_rows<Tiles, M - 1>(b, rows, tiles);
   }
-  run_tiles<Tiles, M>(b, tiles);
+  Tiles::template run<M>(b, tiles);
 }
 
-// Tiles outside, blocks of rows inside: weights come from memory once and stay near for all rows.
+// A block of rows goes over all tiles. With more rows, blocks of them take turns at a few tiles, so that weights come from
+// memory once and stay near for all rows.
 template <class Tiles>
 static void run_all(const Linear& w, const void* rows, int n, int tile_begin, int tile_end, float* y, size_t ldy) {
   const size_t stride = row_bytes(row_kind(w.format), w.inputs);
-  const int blocks = (n + kMaxRows - 1) / kMaxRows;
-  const int step = Tiles::kWide ? tiles_for((n + blocks - 1) / blocks) : 1;
+  const int blocks = (n + Tiles::kMaxRows - 1) / Tiles::kMaxRows;
+  const int step = blocks == 1 ? tile_end - tile_begin : Tiles::tiles_for((n + blocks - 1) / blocks);
   for (int tile = tile_begin; tile < tile_end; tile += step) {
     const int tiles = tile_end - tile < step ? tile_end - tile : step;
     for (int i = 0, m = 0; i < blocks; i++) {
       const int count = (n - m) / (blocks - i);
       const Block b{w, tile, static_cast<const char*>(rows) + m * stride, stride,
                     y + m * ldy + static_cast<size_t>(tile - tile_begin) * kTile, ldy};
-      run_rows<Tiles, kMaxRows>(b, count, tiles);
+      run_rows<Tiles, Tiles::kMaxRows>(b, count, tiles);
       m += count;
     }
   }
 }
 
 static void linear(const Linear& w, const void* rows, int n, int tile_begin, int tile_end, float* y, size_t ldy) {
-  const bool halves = w.group != kGroup;
+  const auto run = [&](auto tiles) { run_all<decltype(tiles)>(w, rows, n, tile_begin, tile_end, y, ldy); };
   switch (w.format) {
-    case Format::f32: return run_all<FloatTiles<StepF32>>(w, rows, n, tile_begin, tile_end, y, ldy);
-    case Format::f16: return run_all<FloatTiles<StepF16>>(w, rows, n, tile_begin, tile_end, y, ldy);
-    case Format::bf16: return run_all<FloatTiles<StepBf16>>(w, rows, n, tile_begin, tile_end, y, ldy);
+    case Format::f32: return run(FloatTiles<StepF32>());
+    case Format::f16: return run(FloatTiles<StepF16>());
+    case Format::bf16: return run(FloatTiles<StepBf16>());
     case Format::q8:
-      if (halves) return run_all<HalfGroupTiles>(w, rows, n, tile_begin, tile_end, y, ldy);
-      if (w.has_min) return run_all<GroupTiles<Weights8, true>>(w, rows, n, tile_begin, tile_end, y, ldy);
-      return run_all<GroupTiles<Weights8, false>>(w, rows, n, tile_begin, tile_end, y, ldy);
+      if (w.group != kGroup) return run(GroupTiles<Weights8, false, true>());
+      if (w.has_min) return run(GroupTiles<Weights8, true, false>());
+      return run(GroupTiles<Weights8, false, false>());
     case Format::q4:
-      if (w.has_min) return run_all<GroupTiles<Weights4, true>>(w, rows, n, tile_begin, tile_end, y, ldy);
-      return run_all<GroupTiles<Weights4, false>>(w, rows, n, tile_begin, tile_end, y, ldy);
+      if (w.has_min) return run(GroupTiles<Weights4, true, false>());
+      return run(GroupTiles<Weights4, false, false>());
   }
 }
 

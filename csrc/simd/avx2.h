@@ -105,6 +105,9 @@ static inline void store_s8(int8_t* p, vf x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
 
+static inline vf as_float(vi x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+
+static constexpr int kLockstep = 4;
 static inline __m256i four_of(const int8_t* x) {
   int32_t four;
   __builtin_memcpy(&four, x, 4);
@@ -118,40 +121,89 @@ static inline void load_w4(const uint8_t* p, w4& low, w4& high) {
   low = {_mm256_and_si256(a, mask), _mm256_and_si256(b, mask)};
   high = {_mm256_and_si256(_mm256_srli_epi16(a, 4), mask), _mm256_and_si256(_mm256_srli_epi16(b, 4), mask)};
 }
-#ifdef __AVXVNNI__
-static constexpr bool kBiased8 = true;
+static inline w4 load_w4(const uint8_t* p, int high) {
+  const __m128i by = _mm_cvtsi32_si128(4 * high);
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(_mm256_srl_epi16(load_bytes(p), by), mask), _mm256_and_si256(_mm256_srl_epi16(load_bytes(p + 32), by), mask)};
+}
 struct w8 {
   __m256i a, b;
 };
+#if defined(__AVXVNNI__) || defined(__AVX512VNNI__)
+static constexpr bool kBiased8 = true;
+static inline __m256i add_dot4(__m256i sum, __m256i w, __m256i x) {
+#ifdef __AVXVNNI__
+  return _mm256_dpbusd_avx_epi32(sum, w, x);
+#else  // the same operation in AVX-512's encoding: lets machines without AVX-VNNI test this file
+  return _mm256_dpbusd_epi32(sum, w, x);
+#endif
+}
 static inline w8 load_w8(const uint8_t* p) { return {load_bytes(p), load_bytes(p + 32)}; }
 template <class W>
-static inline vi dot4(vi acc, const W& w, const int8_t* x) {
+static inline vi begin_sum(const W&, const int32_t* start) {
+  return iset1(*start);
+}
+template <class W>
+static inline vi dot4(vi sum, const W& w, const int8_t* x) {
   const __m256i four = four_of(x);
-  return {_mm256_dpbusd_avx_epi32(acc.a, w.a, four), _mm256_dpbusd_avx_epi32(acc.b, w.b, four)};
+  return {add_dot4(sum.a, w.a, four), add_dot4(sum.b, w.b, four)};
+}
+static inline vi end_sum(vi sum, const int32_t*) { return sum; }
+template <class W>
+static inline vi add4(vi sum, const W& w, const int8_t* x) {
+  return dot4(sum, w, x);
 }
 #else
-// u8 x s8 in pairs of 16 bits: 2 * 15 * 127 fits, and so does 2 * 128 * 127 with magnitudes on the unsigned side.
+// u8 x s8 gives sums of two in 16 bits. Weights 0..15: eight steps fit, 8 * 2 * 15 * 127 < 2^15. Signed weights, their
+// magnitudes on the unsigned side: one step fits, 2 * 128 * 127 < 2^15.
 static constexpr bool kBiased8 = false;
-struct w8 {
+struct words {
   __m256i a, b;
 };
+static inline __m256i add_words(__m256i sum, __m256i pairs) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+static inline words begin_sum(const w4&, const int32_t*) { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+static inline words dot4(words sum, const w4& w, const int8_t* x) {
+  const __m256i four = four_of(x);
+  return {_mm256_add_epi16(sum.a, _mm256_maddubs_epi16(w.a, four)), _mm256_add_epi16(sum.b, _mm256_maddubs_epi16(w.b, four))};
+}
+static inline vi end_sum(words sum, const int32_t* start) {
+  const __m256i from = _mm256_set1_epi32(*start);
+  return {add_words(from, sum.a), add_words(from, sum.b)};
+}
+static inline vi add4(vi sum, const w4& w, const int8_t* x) {
+  const __m256i four = four_of(x);
+  return {add_words(sum.a, _mm256_maddubs_epi16(w.a, four)), add_words(sum.b, _mm256_maddubs_epi16(w.b, four))};
+}
+
 static inline w8 load_w8(const uint8_t* p) {
   const __m256i flip = _mm256_set1_epi8(char(0x80));
   return {_mm256_xor_si256(load_bytes(p), flip), _mm256_xor_si256(load_bytes(p + 32), flip)};
 }
-static inline __m256i add_pairs(__m256i acc, __m256i pairs) {
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-static inline vi dot4(vi acc, const w4& w, const int8_t* x) {
-  const __m256i four = four_of(x);
-  return {add_pairs(acc.a, _mm256_maddubs_epi16(w.a, four)), add_pairs(acc.b, _mm256_maddubs_epi16(w.b, four))};
-}
+static inline vi begin_sum(const w8&, const int32_t* start) { return iset1(*start); }
 static inline __m256i signed_pairs(__m256i w, __m256i x) { return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)); }
-static inline vi dot4(vi acc, const w8& w, const int8_t* x) {
+static inline vi dot4(vi sum, const w8& w, const int8_t* x) {
   const __m256i four = four_of(x);
-  return {add_pairs(acc.a, signed_pairs(w.a, four)), add_pairs(acc.b, signed_pairs(w.b, four))};
+  return {add_words(sum.a, signed_pairs(w.a, four)), add_words(sum.b, signed_pairs(w.b, four))};
 }
+static inline vi end_sum(vi sum, const int32_t*) { return sum; }
+static inline vi add4(vi sum, const w8& w, const int8_t* x) { return dot4(sum, w, x); }
 #endif
+
+static inline __m256i tops_of(__m256 x) {
+  const __m256i u = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+  const __m256i v = _mm256_max_epi32(u, _mm256_shuffle_epi32(u, 0xb1));
+  return _mm256_max_epi32(v, _mm256_shuffle_epi32(v, 0x4e));
+}
+static inline void quad_tops(vf x, int32_t* p) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), tops_of(x.a));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), tops_of(x.b));
+}
+static inline int32_t sum_s8(const int8_t* p) {
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(load_half(p), _mm_set1_epi8(char(0x80))), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_shuffle_epi32(sums, 2))) - 16 * 128;
+}
 
 struct vb {
   vf even, odd;
@@ -167,6 +219,9 @@ static inline vb load_pairs(const uint16_t* p) {
 static inline xb pair_of(const void* x, int k) {
   const float* f = static_cast<const float*>(x) + 2 * static_cast<long>(k);
   return {set1(f[0]), set1(f[1])};
+}
+static inline xb two_of(const void* even, const void* odd) {
+  return {set1(*static_cast<const float*>(even)), set1(*static_cast<const float*>(odd))};
 }
 static inline vf dot2(vf acc, const vb& w, const xb& x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 

@@ -71,22 +71,30 @@ void pack_floats(SourceKind kind, Format execution, const Rows& rows, int inputs
 
 // --- quantised formats -----------------------------------------------------------------------------------------------
 
-// A tile's integers and scales before they are laid out.
+// A tile's weights as scale * q + offset, with q centred on zero, before they are laid out.
 struct Integers {
   int inputs, scales_per_row;
-  std::vector<int8_t> q;                 // [kTile][inputs]
-  std::vector<float> scale, minimum;     // [kTile][scales_per_row]
+  std::vector<int8_t> q;             // [kTile][inputs]
+  std::vector<float> scale, offset;  // [kTile][scales_per_row]
   float unit = 1.0f;
 
   Integers(int inputs, int group) : inputs(inputs), scales_per_row(inputs / group) {
     q.resize(static_cast<size_t>(kTile) * inputs);
     scale.resize(static_cast<size_t>(kTile) * scales_per_row);
-    minimum.resize(scale.size());
+    offset.resize(scale.size());
   }
   int8_t* q_row(int i) { return q.data() + static_cast<size_t>(i) * inputs; }
   float* scale_row(int i) { return scale.data() + static_cast<size_t>(i) * scales_per_row; }
-  float* minimum_row(int i) { return minimum.data() + static_cast<size_t>(i) * scales_per_row; }
+  float* offset_row(int i) { return offset.data() + static_cast<size_t>(i) * scales_per_row; }
 };
+
+// Takes integers from 0 .. 2c - 1 to -c .. c - 1, which leaves small offsets where there were large minima.
+void centre(const SourceTraits& t, Integers* tile, int i) {
+  if (!t.has_min) return;
+  const int c = (t.highest + 1) / 2;
+  for (int k = 0; k < tile->inputs; k++) tile->q_row(i)[k] = int8_t(tile->q_row(i)[k] - c);
+  for (int g = 0; g < tile->scales_per_row; g++) tile->offset_row(i)[g] += tile->scale_row(i)[g] * float(c);
+}
 
 void read_integers(SourceKind kind, const Rows& rows, Integers* tile) {
   float largest = 0.0f;
@@ -94,12 +102,13 @@ void read_integers(SourceKind kind, const Rows& rows, Integers* tile) {
     if (!rows.row[i]) {
       std::memset(tile->q_row(i), 0, static_cast<size_t>(tile->inputs));
       std::fill_n(tile->scale_row(i), tile->scales_per_row, 0.0f);
-      std::fill_n(tile->minimum_row(i), tile->scales_per_row, 0.0f);
+      std::fill_n(tile->offset_row(i), tile->scales_per_row, 0.0f);
       continue;
     }
-    integer_row(kind, rows.row[i], tile->inputs, tile->q_row(i), tile->scale_row(i), tile->minimum_row(i));
+    integer_row(kind, rows.row[i], tile->inputs, tile->q_row(i), tile->scale_row(i), tile->offset_row(i));
+    centre(traits(kind), tile, i);
     for (int g = 0; g < tile->scales_per_row; g++)
-      largest = larger_finite(larger_finite(largest, tile->scale_row(i)[g]), tile->minimum_row(i)[g]);
+      largest = larger_finite(larger_finite(largest, tile->scale_row(i)[g]), tile->offset_row(i)[g]);
   }
   tile->unit = unit_for(largest);
 }
@@ -120,41 +129,43 @@ void make_integers(SourceKind kind, Format execution, const Rows& rows, int inpu
       const float* x = wide.data() + static_cast<size_t>(i) * tile->inputs + g * kGroup;
       int8_t* q = tile->q_row(i) + g * kGroup;
       const int n = std::min(kGroup, inputs - g * kGroup);
-      if (execution == Format::q4) quantise_q4(x, n, rounding, q, tile->scale_row(i) + g, tile->minimum_row(i) + g);
+      if (execution == Format::q4) quantise_q4(x, n, rounding, q, tile->scale_row(i) + g, tile->offset_row(i) + g);
       else quantise_q8(x, n, rounding, q, tile->scale_row(i) + g);
     }
 }
 
-// offset: what is added to an integer to store it.
-void lay_out_q8(const Integers& tile, int g, int offset, uint8_t* out) {
+void lay_out_q8(const Integers& tile, int g, uint8_t* out) {
   for (int s = 0; s < kGroup / 4; s++)
     for (int i = 0; i < kTile; i++, out += 4) {
       const int8_t* q = tile.q.data() + static_cast<size_t>(i) * tile.inputs + g * kGroup + 4 * s;
-      for (int j = 0; j < 4; j++) out[j] = uint8_t(q[j] + offset);
+      for (int j = 0; j < 4; j++) out[j] = uint8_t(q[j] + 128);
     }
 }
-void lay_out_q4(const Integers& tile, int g, int offset, uint8_t* out) {
+void lay_out_q4(const Integers& tile, int g, uint8_t* out) {
   for (int s = 0; s < kGroup / 8; s++)
     for (int i = 0; i < kTile; i++, out += 4) {
       const int8_t* q = tile.q.data() + static_cast<size_t>(i) * tile.inputs + g * kGroup + 8 * s;
-      for (int j = 0; j < 4; j++) out[j] = uint8_t((q[j] + offset) | (q[j + 4] + offset) << 4);
+      for (int j = 0; j < 4; j++) out[j] = uint8_t((q[j] + 8) | (q[j + 4] + 8) << 4);
     }
 }
 
-void lay_out(const Linear& w, const Integers& tile, int lowest, uint8_t* out) {
+void lay_out(const Linear& w, const Integers& tile, uint8_t* out) {
+  const PairLayout layout = pair_layout(w.format, w.has_min, w.group);
   const int halves = kGroup / w.group;
-  const size_t weights = static_cast<size_t>(kGroup) * kTile / (w.format == Format::q8 ? 1 : 2);
   const float inverse = 1.0f / tile.unit;
-  for (int g = 0; g < tile.inputs / kGroup; g++, out += group_bytes(w.format, w.has_min, w.group)) {
-    if (w.format == Format::q8) lay_out_q8(tile, g, 128, out);
-    else lay_out_q4(tile, g, -lowest, out);
-    uint16_t* scales = reinterpret_cast<uint16_t*>(out + weights);
+  for (int g = 0; g < tile.inputs / kGroup; g++) {
+    uint8_t* pair = out + g / 2 * layout.bytes;
+    uint8_t* weights = pair + g % 2 * layout.group_weights;
+    if (w.format == Format::q8) lay_out_q8(tile, g, weights);
+    else lay_out_q4(tile, g, weights);
+    uint16_t* scales = reinterpret_cast<uint16_t*>(pair + layout.scales + g % 2 * layout.scales_of_group);
     for (int h = 0; h < halves; h++)
       for (int i = 0; i < kTile; i++)
         *scales++ = f32_to_f16(tile.scale[static_cast<size_t>(i) * tile.scales_per_row + g * halves + h] * inverse);
     if (!w.has_min) continue;
+    uint16_t* offsets = reinterpret_cast<uint16_t*>(pair + layout.offsets) + g % 2;
     for (int i = 0; i < kTile; i++)
-      *scales++ = f32_to_f16(tile.minimum[static_cast<size_t>(i) * tile.scales_per_row + g] * inverse);
+      offsets[2 * i] = f32_to_bf16(tile.offset[static_cast<size_t>(i) * tile.scales_per_row + g] * inverse);
   }
 }
 
@@ -184,7 +195,7 @@ PackedLinear::PackedLinear(std::shared_ptr<Arena> arena, SourceKind kind, Format
     const bool keep = keeps_integers(kind, execution);
     w.has_min = keep ? t.has_min : execution == Format::q4;
     w.group = keep ? t.group : kGroup;
-    w.tile_bytes = round_up(round_up(inputs, kGroup) / kGroup * group_bytes(execution, w.has_min, w.group), 64);
+    w.tile_bytes = static_cast<size_t>(pairs_of(inputs)) * pair_layout(execution, w.has_min, w.group).bytes;
     unit_ = reinterpret_cast<float*>(arena_->take(sizeof(float) * w.tiles));
   } else {
     w.tile_bytes = round_up(round_up(inputs, 2) * kTile * bytes_per_weight(execution), 64);
@@ -207,7 +218,7 @@ void PackedLinear::pack_tiles(const Source& source, const int32_t* row_order, in
     throw std::invalid_argument("a tensor is shorter than its shape says");
   const int padded = static_cast<int>(round_up(w.inputs, kGroup));
   const bool keep = keeps_integers(source.kind, w.format);
-  Integers integers(quantised(w.format) ? padded : 0, w.group);
+  Integers integers(quantised(w.format) ? padded : 0, w.group);  // an odd last group's twin stays zero
   for (int t = tile_begin; t < tile_end; t++) {
     Rows rows{};
     for (int i = 0; i < kTile && t * kTile + i < w.outputs; i++) {
@@ -220,7 +231,7 @@ void PackedLinear::pack_tiles(const Source& source, const int32_t* row_order, in
       if (keep) read_integers(source.kind, rows, &integers);
       else make_integers(source.kind, w.format, rows, w.inputs, &integers);
       unit_[t] = integers.unit;
-      lay_out(w, integers, keep ? traits(source.kind).lowest : 0, tile);
+      lay_out(w, integers, tile);
     } else if (source.kind == SourceKind::F32 && w.format == Format::f32) {
       pack_as_is<4>(rows, w.inputs, 1, tile);
     } else if (source.kind == SourceKind::F16 && w.format == Format::f16) {
@@ -237,8 +248,7 @@ void PackedLinear::unpack_row(int row, float* out) const {
   const Linear& w = view_;
   const uint8_t* tile = w.data + static_cast<size_t>(row / kTile) * w.tile_bytes;
   const int i = row % kTile, together = w.format == Format::bf16 ? 2 : 1;
-  const size_t bytes = quantised(w.format) ? group_bytes(w.format, w.has_min, w.group) : 0;
-  const size_t weights = static_cast<size_t>(kGroup) * kTile / (w.format == Format::q8 ? 1 : 2);
+  const PairLayout layout = pair_layout(w.format, w.has_min, w.group);
   for (int k = 0; k < w.inputs; k++) {
     const size_t at = static_cast<size_t>(k / together) * kTile * together + i * together + k % together;
     switch (w.format) {
@@ -247,19 +257,21 @@ void PackedLinear::unpack_row(int row, float* out) const {
       case Format::bf16: out[k] = bf16_to_f32(reinterpret_cast<const uint16_t*>(tile)[at]); continue;
       default: break;
     }
-    const uint8_t* group = tile + k / kGroup * bytes;
-    const uint16_t* scales = reinterpret_cast<const uint16_t*>(group + weights);
-    const int in_group = k % kGroup, step = in_group / 4, j = in_group % 4;
+    const uint8_t* pair = tile + static_cast<size_t>(k / (2 * kGroup)) * layout.bytes;
+    const int second = k / kGroup % 2, in_group = k % kGroup, step = in_group / 4, j = in_group % 4;
+    const uint8_t* weights = pair + second * layout.group_weights;
     int q;
     if (w.format == Format::q8) {
-      q = int(group[step * 4 * kTile + 4 * i + j]) - 128;
+      q = int(weights[step * 4 * kTile + 4 * i + j]) - 128;
     } else {
-      const uint8_t pair = group[step / 2 * 4 * kTile + 4 * i + j];
-      q = (step % 2 ? pair >> 4 : pair & 15) - (w.has_min ? 0 : 8);
+      const uint8_t both = weights[step / 2 * 4 * kTile + 4 * i + j];
+      q = (step % 2 ? both >> 4 : both & 15) - 8;
     }
-    const float scale = f16_to_f32(scales[w.group == kGroup ? i : in_group / w.group * kTile + i]);
-    const float minimum = w.has_min ? f16_to_f32(scales[kTile + i]) : 0.0f;
-    out[k] = (scale * float(q) + minimum) * w.unit[row / kTile];
+    const uint16_t* scales = reinterpret_cast<const uint16_t*>(pair + layout.scales + second * layout.scales_of_group);
+    const float scale = f16_to_f32(scales[in_group / w.group * kTile + i]);
+    const uint16_t* offsets = reinterpret_cast<const uint16_t*>(pair + layout.offsets);
+    const float offset = w.has_min ? bf16_to_f32(offsets[2 * i + second]) : 0.0f;
+    out[k] = (scale * float(q) + offset) * w.unit[row / kTile];
   }
 }
 

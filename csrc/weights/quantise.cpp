@@ -13,13 +13,13 @@ int8_t nearest(float x, float lowest, float highest) {
   return int8_t(r >= lowest ? (r <= highest ? r : highest) : lowest);  // NaN: lowest
 }
 
-// Codes for a scale and minimum; returns the squared error.
-float encode(const float* x, int n, float scale, float minimum, float lowest, float highest, int8_t* q) {
+// Codes for a scale and offset; returns the squared error.
+float encode(const float* x, int n, float scale, float offset, float lowest, float highest, int8_t* q) {
   const float inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
   float error = 0.0f;
   for (int i = 0; i < n; i++) {
-    q[i] = nearest((x[i] - minimum) * inverse, lowest, highest);
-    const float d = scale * float(q[i]) + minimum - x[i];
+    q[i] = nearest((x[i] - offset) * inverse, lowest, highest);
+    const float d = scale * float(q[i]) + offset - x[i];
     error += d * d;
   }
   return error;
@@ -27,12 +27,13 @@ float encode(const float* x, int n, float scale, float minimum, float lowest, fl
 
 }  // namespace
 
-float Rounding::operator()(float x) const { return f16_to_f32(f32_to_f16(x / unit)) * unit; }
+float Rounding::scale(float x) const { return f16_to_f32(f32_to_f16(x / unit)) * unit; }
+float Rounding::offset(float x) const { return bf16_to_f32(f32_to_bf16(x / unit)) * unit; }
 
 void quantise_q8(const float* x, int n, Rounding rounding, int8_t* q, float* scale) {
   float top = 0.0f;
   for (int i = 0; i < n; i++) top = std::fabs(x[i]) > top ? std::fabs(x[i]) : top;
-  *scale = rounding(top / 127.0f);
+  *scale = rounding.scale(top / 127.0f);
   const float error = encode(x, n, *scale, 0.0f, -127.0f, 127.0f, q);
   float xq = 0.0f, qq = 0.0f;
   for (int i = 0; i < n; i++) {
@@ -41,27 +42,28 @@ void quantise_q8(const float* x, int n, Rounding rounding, int8_t* q, float* sca
   }
   if (!(qq > 0.0f)) return;
   int8_t better[32];
-  const float refined = rounding(xq / qq);
+  const float refined = rounding.scale(xq / qq);
   if (encode(x, n, refined, 0.0f, -127.0f, 127.0f, better) >= error) return;
   *scale = refined;
   for (int i = 0; i < n; i++) q[i] = better[i];
 }
 
-void quantise_q4(const float* x, int n, Rounding rounding, int8_t* q, float* scale, float* minimum) {
+void quantise_q4(const float* x, int n, Rounding rounding, int8_t* q, float* scale, float* offset) {
   float low = x[0], high = x[0];
   for (int i = 1; i < n; i++) {
     low = x[i] < low ? x[i] : low;
     high = x[i] > high ? x[i] : high;
   }
-  *scale = rounding((high - low) / 15.0f);
-  *minimum = rounding(low);
-  float error = encode(x, n, *scale, *minimum, 0.0f, 15.0f, q);
+  const float widest = (high - low) / 15.0f;
+  *scale = rounding.scale(widest);
+  *offset = rounding.offset(low + 8.0f * widest);
+  float error = encode(x, n, *scale, *offset, -8.0f, 7.0f, q);
   if (!(high > low)) return;
-  // Ranges a little narrower or wider than min .. max; for the codes of each, the best scale and minimum in closed form.
+  // Ranges a little narrower or wider than min .. max; for the codes of each, the best scale and offset in closed form.
   for (int step = -3; step <= 6; step++) {
-    const float stretch = 15.0f / (15.0f + 0.25f * float(step));
+    const float start = widest * (15.0f / (15.0f + 0.25f * float(step)));
     int8_t codes[32];
-    encode(x, n, (high - low) / 15.0f * stretch, low, 0.0f, 15.0f, codes);
+    encode(x, n, start, (low + high + start) * 0.5f, -8.0f, 7.0f, codes);
     float sq = 0.0f, sqq = 0.0f, sx = 0.0f, sxq = 0.0f;
     for (int i = 0; i < n; i++) {
       const float c = float(codes[i]);
@@ -72,13 +74,13 @@ void quantise_q4(const float* x, int n, Rounding rounding, int8_t* q, float* sca
     }
     const float determinant = float(n) * sqq - sq * sq;
     if (!(determinant > 0.0f)) continue;
-    const float s = rounding((float(n) * sxq - sq * sx) / determinant);
-    const float m = rounding((sqq * sx - sq * sxq) / determinant);
-    const float e = encode(x, n, s, m, 0.0f, 15.0f, codes);
+    const float s = rounding.scale((float(n) * sxq - sq * sx) / determinant);
+    const float o = rounding.offset((sqq * sx - sq * sxq) / determinant);
+    const float e = encode(x, n, s, o, -8.0f, 7.0f, codes);
     if (!(e < error)) continue;
     error = e;
     *scale = s;
-    *minimum = m;
+    *offset = o;
     for (int i = 0; i < n; i++) q[i] = codes[i];
   }
 }
