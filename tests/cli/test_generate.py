@@ -36,14 +36,14 @@ def test_text_to_stdout_and_one_line_to_stderr(tiny: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.decode() == answer("-m", tiny, "hello", "--max-tokens", 20)["text"]
     assert re.fullmatch(
-        r"forerun: 20 tokens, [\d.]+ tokens/s, mean accepted length \d\.\d\d, drafter lookup,"
+        r"forerun: 20 tokens, [\d.]+ tokens/s, mean accepted length \d\.\d\d, drafter \w+,"
         r" prompt \d+ tokens at \d+ tokens/s, finish: length\n",
         done.stderr.decode(),
     )
 
 
 def test_json(tiny: Path) -> None:
-    found = answer("-m", tiny, "hello", "--max-tokens", 30, "--seed", 7)
+    found = answer("-m", tiny, "hello", "--max-tokens", 30, "--seed", 7, "--drafter", "lookup")
     assert set(found) == {"text", "tokens", "finish_reason", "prompt_tokens", "seed", "report"}
     tokens, report = found["tokens"], found["report"]
     assert isinstance(tokens, list)
@@ -161,6 +161,19 @@ def test_log_probabilities(tiny: Path) -> None:
     done = forerun("generate", "-m", tiny, "hello", "--logprobs", 3)
     assert done.returncode == 2
     assert "--json" in error_line(done)
+
+
+def test_answers_that_follow_a_form(tiny: Path, tmp_path: Path) -> None:
+    options = ["-m", tiny, "hello", "--max-tokens", 60, "--temperature", 1, "--seed", 2]
+    assert re.fullmatch("[ab]{5}", str(answer(*options, "--regex", "[ab]{5}")["text"]))
+    schema = tmp_path / "schema.json"
+    number = {"type": "object", "properties": {"n": {"enum": [1, 22]}}, "required": ["n"]}
+    schema.write_text(json.dumps({**number, "additionalProperties": False}))
+    no_space = [word for byte in b" \n\r\t" for word in ("--banned-token", byte)]
+    found = answer(*options, "--json-schema", f"@{schema}", *no_space)
+    assert found["text"] in ('{"n":1}', '{"n":22}')
+    assert found["finish_reason"] == "stop"
+    assert answer(*options, "--grammar", 'root ::= "yes" | "no"')["text"] in ("yes", "no")
 
 
 def test_the_seed_drawn_is_told(tiny: Path) -> None:

@@ -85,5 +85,14 @@ def imported(*arguments: object) -> set[str]:
 
 def test_a_start_imports_little(tiny: Path) -> None:
     """The whole start has 0.3 s for imports, and numpy alone takes a third of that."""
-    heavy = {"torch", "transformers", "huggingface_hub", "gguf", "rich", "safetensors", "pydantic", "typer"}
+    heavy = {
+        "torch",
+        "transformers",
+        "huggingface_hub",
+        "gguf",
+        "rich",
+        "safetensors",
+        "pydantic",
+        "llguidance",
+    }
     assert not heavy & imported("generate", "-m", tiny, "hello", "--max-tokens", 1)

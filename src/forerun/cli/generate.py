@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -66,6 +67,11 @@ def flag(name: str, help: str) -> Decorator:
 @several("--stop", str, "TEXT", "End before this text.")
 @several("--stop-token", int, "ID", "End after this token.")
 @flag("--ignore-end", "The model's own end tokens do not end the text.")
+@click.option("--json-schema", metavar="TEXT", help="The answer is JSON of this schema; @FILE reads it.")
+@click.option("--regex", metavar="TEXT", help="The whole answer matches this regular expression.")
+@click.option(
+    "--grammar", metavar="TEXT", help="The answer follows this grammar, Lark or GBNF; @FILE reads it."
+)
 @click.option(
     "--acceptance", default="coupled", metavar="RULE", help="coupled (the seed alone decides) or rejection."
 )
@@ -97,6 +103,9 @@ def generate(
     stop: tuple[str, ...],
     stop_token: tuple[int, ...],
     ignore_end: bool,
+    json_schema: str | None,
+    regex: str | None,
+    grammar: str | None,
     acceptance: Literal["coupled", "rejection"],
     logprobs: int | None,
     context: int | None,
@@ -131,6 +140,9 @@ def generate(
         stop=stop,
         stop_tokens=stop_token,
         ignore_end=ignore_end,
+        json_schema=_text_or_file("--json-schema", json_schema),
+        regex=regex,
+        grammar=_text_or_file("--grammar", grammar),
         acceptance=acceptance,
         logprobs=logprobs,
     )
@@ -163,6 +175,18 @@ def _read_prompt(prompt: str, raw: bool) -> str:
     if not (text if raw else text.strip()):
         raise InputError("the prompt is empty; give a text as PROMPT, or - to read standard input")
     return text
+
+
+def _text_or_file(option: str, value: str | None) -> str | None:
+    """An option's value; behind an @ it is the name of a file that holds it."""
+    if value is None or not value.startswith("@"):
+        return value
+    from forerun.text.reading import read_text
+
+    try:
+        return read_text(Path(value[1:]).read_bytes())
+    except OSError as error:
+        raise InputError(f"{option}: cannot read {value[1:]}: {error.strerror}") from error
 
 
 def _biases(pairs: tuple[str, ...]) -> dict[int, float]:
