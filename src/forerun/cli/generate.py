@@ -24,7 +24,8 @@ from forerun.errors import InputError
 from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
-    from forerun.api import Engine, Result, Stream
+    from forerun.answers import Result, Stream
+    from forerun.api import Engine
     from forerun.text.chat import Message
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -49,7 +50,10 @@ def flag(name: str, help: str) -> Decorator:
 @click.argument("prompt", default="")
 @model_option
 @click.option(
-    "--drafter", default="auto", metavar="NAME[,NAME]", help="auto, none, lookup. It changes no text."
+    "--drafter",
+    default="auto",
+    metavar="NAME[,NAME]",
+    help="auto, none, lookup, suffix, draft:MODEL, skip:K. It changes no text.",
 )
 @number("--max-tokens", int, None, "N", "End after so many tokens; by default where the context is full.")
 @number("--min-tokens", int, 0, "N", "Do not end before so many tokens.")
