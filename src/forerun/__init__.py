@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from forerun.version import __version__
 
 if TYPE_CHECKING:
-    from forerun.api import Engine, Increment, Result, Stream, load
+    from forerun.answers import Increment, Result, Stream
+    from forerun.api import Engine, load
     from forerun.core.report import Report
     from forerun.errors import ForerunError, InputError
     from forerun.sampling.logprobs import TokenLogprob
     from forerun.sampling.params import SamplingParams
+    from forerun.stepwise import SpeculativeEngine
 
 __all__ = [
     "Engine",
@@ -22,6 +24,7 @@ __all__ = [
     "Report",
     "Result",
     "SamplingParams",
+    "SpeculativeEngine",
     "Stream",
     "TokenLogprob",
     "__version__",
@@ -31,12 +34,13 @@ __all__ = [
 _HOMES = {
     "Engine": "api",
     "ForerunError": "errors",
-    "Increment": "api",
+    "Increment": "answers",
     "InputError": "errors",
     "Report": "core.report",
-    "Result": "api",
+    "Result": "answers",
     "SamplingParams": "sampling.params",
-    "Stream": "api",
+    "SpeculativeEngine": "stepwise",
+    "Stream": "answers",
     "TokenLogprob": "sampling.logprobs",
     "load": "api",
 }

@@ -7,30 +7,34 @@ print(engine.generate("Write a haiku about rivers.", SamplingParams(max_tokens=6
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from forerun.answers import Answer, Result, Stream
 from forerun.core.budget import FixedBudget
-from forerun.core.engine import Step, decode
-from forerun.core.protocols import Drafter, Stop
+from forerun.core.engine import Decoding, decode, decode_together
+from forerun.core.protocols import Drafter, Policy, Stop
 from forerun.core.report import Report
 from forerun.drafters.guided import GuidedDrafter
-from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.errors import InputError
-from forerun.models.sequence import NodeChoices, Rule
+from forerun.models.sequence import Rule, verify_together
 from forerun.models.sequence import Sequence as TargetSequence
+from forerun.roster import Circumstances, Roster
 from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRule, Constraint
+from forerun.sampling.fused import FusedCoupledRule, FusedRejectionRule
 from forerun.sampling.grammar import Grammars
-from forerun.sampling.logprobs import TokenLogprob, token_logprob
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from forerun.sampling.rules import CoupledRule, RejectionRule
+from forerun.sampling.ranking import CoupledRanker, DrawingRanker
 from forerun.text.detokenize import StreamDecoder
 from forerun.text.stops import Ending
 
 if TYPE_CHECKING:
+    from forerun.drafters.model import Ranker
     from forerun.models.backend import Backend
     from forerun.text.chat import Message
     from forerun.text.tokenizer import Tokenizer
@@ -40,114 +44,22 @@ Progress = Callable[[int, int], None]
 STAGED_ROWS = 64
 """Place in a cache, beyond the text itself, for drafts that are being verified."""
 
-DRAFTERS = ("none", "lookup")
+MOST_REMEMBERED = 2_000_000
+"""Tokens of texts to remember: about 200 MB."""
 
 
 @dataclass(frozen=True)
-class Increment:
-    """What a step added to an answer.
+class Task:
+    """One answer to be written, with all that its decoding needs."""
 
-    Attributes:
-        text: may be empty where characters are held back (half a character, the beginning of a stop string).
-        tokens: ids that `text` completes.
-        origins: for each token the drafter that guessed it, or "target".
-        logprobs: for each token, if asked for.
-    """
-
-    text: str
-    tokens: list[int]
-    origins: list[str]
-    logprobs: list[TokenLogprob]
-
-
-@dataclass(frozen=True)
-class Result:
-    """An answer.
-
-    Attributes:
-        text: the answer, without end token and stop string.
-        tokens: its ids, a final end token included; tokens inside a stop string are gone with it.
-        origins: for each token the drafter that guessed it, or "target".
-        logprobs: for each token, if asked for.
-        finish_reason: "stop" (an end token or a stop string), "length" (max_tokens), "context" (no room
-            left), or None while the answer is not finished.
-        prompt_tokens: how many.
-        seed: that was used; with it the same text comes again.
-        report: counts and seconds.
-    """
-
-    text: str
-    tokens: list[int]
-    origins: list[str]
-    logprobs: list[TokenLogprob]
-    finish_reason: str | None
-    prompt_tokens: int
-    seed: int
+    target: TargetSequence
+    drafter: Drafter
+    prompt: list[int]
+    policy: Policy
+    stop: Stop
+    max_tokens: int | None
     report: Report
-
-
-class Stream:
-    """An answer being written: iterate for its increments. Close it, or leave its `with`, to stop early."""
-
-    def __init__(
-        self, steps: Iterator[Step], ending: Ending, logprobs: int | None, seed: int, report: Report
-    ) -> None:
-        self._steps = steps
-        self._ending = ending
-        self._top = logprobs
-        self._seed = seed
-        self._report = report
-        self._text: list[str] = []
-        self._tokens: list[int] = []
-        self._origins: list[str] = []
-        self._logprobs: list[TokenLogprob] = []
-        self._shown = 0
-        self._finish: str | None = None
-
-    def __iter__(self) -> Iterator[Increment]:
-        return self
-
-    def __next__(self) -> Increment:
-        step = next(self._steps)
-        self._tokens += step.tokens
-        self._origins += [origin or "target" for origin in step.origins]
-        if self._top is not None and isinstance(step.verdict, NodeChoices):
-            rows = step.verdict.logits[step.nodes]
-            self._logprobs += [token_logprob(r, t, self._top) for r, t in zip(rows, step.tokens, strict=True)]
-        self._finish = step.finish
-        if step.finish is not None:
-            self._ending.end()
-        text, count = self._ending.take()
-        new = slice(self._shown, self._shown + count)
-        self._shown += count
-        self._text.append(text)
-        return Increment(text, self._tokens[new], self._origins[new], self._logprobs[new])
-
-    def close(self) -> None:
-        """Stop writing. What was shown stays in `result`."""
-        close = getattr(self._steps, "close", None)
-        if close is not None:
-            close()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def result(self) -> Result:
-        """The answer as far as it has been shown."""
-        return Result(
-            "".join(self._text),
-            self._tokens[: self._shown],
-            self._origins[: self._shown],
-            self._logprobs[: self._shown],
-            self._finish,
-            self._report.prompt_tokens,
-            self._seed,
-            self._report,
-        )
+    answer: Answer
 
 
 class Engine:
@@ -155,16 +67,25 @@ class Engine:
 
     Generations may be interleaved: each has its own cache.
 
-    Attributes:
+    Args:
         backend: what computes the model.
         tokenizer: of the model.
         context: the most tokens prompt and answer may have together.
-        drafter: the drafter used where a call names none.
+        drafter: the drafter used where a call names none; see `forerun.roster` for the names.
+        load_draft: loads a draft model by name.
+
+    Attributes:
         end_tokens: ids that end a text: the model's, and those that the tokenizer knows as ends.
     """
 
     def __init__(
-        self, backend: Backend, tokenizer: Tokenizer, *, context: int, drafter: str = "auto"
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer,
+        *,
+        context: int,
+        drafter: str = "auto",
+        load_draft: Callable[[str], tuple[Backend, Tokenizer]] | None = None,
     ) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
@@ -172,7 +93,8 @@ class Engine:
         self.drafter = drafter
         self.end_tokens = tuple(sorted({*backend.config.eos_token_ids, *tokenizer.eos_ids}))
         self._grammars = Grammars(tokenizer, self.end_tokens)
-        self.new_drafter(drafter)
+        self._roster = Roster(backend, tokenizer, load_draft)
+        self._roster.check(drafter)
 
     def generate(
         self,
@@ -190,6 +112,45 @@ class Engine:
             for _ in stream:
                 pass
         return stream.result
+
+    def generate_batch(
+        self,
+        prompts: Iterable[str | Sequence[Message]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        drafter: str | None = None,
+    ) -> list[Result]:
+        """Answers to several prompts, written together: each forward reads the weights once for all of them.
+
+        Each answer is the one that `generate` gives. `params`: for all, or one for each prompt.
+        """
+        asked = list(prompts)
+        each = [SamplingParams()] * len(asked)
+        if params is not None:
+            each = [params] * len(asked) if isinstance(params, SamplingParams) else list(params)
+        if len(each) != len(asked):
+            raise InputError(f"{len(each)} parameters for {len(asked)} prompts; give one, or one for each")
+        tasks = [
+            self._task(self.encode(prompt), one, drafter, continues=isinstance(prompt, str))
+            for prompt, one in zip(asked, each, strict=True)
+        ]
+        runs = [
+            Decoding(
+                task.target,
+                task.drafter,
+                task.prompt,
+                policy=task.policy,
+                stop=task.stop,
+                max_tokens=task.max_tokens,
+                report=task.report,
+            )
+            for task in tasks
+        ]
+        for run in runs:
+            run.read()
+        for place, step in decode_together(runs, verify_together):
+            tasks[place].answer.add(step)
+        return [task.answer.result for task in tasks]
 
     def stream(
         self,
@@ -219,49 +180,18 @@ class Engine:
     ) -> Stream:
         """As `stream`, from token ids. `continues`: the answer's text goes on from the prompt's (only some
         tokenizers care: a text of its own loses its first space)."""
-        params = params or SamplingParams()
-        self._check(prompt)
-        seed = secrets.randbits(64) if params.seed is None else params.seed
-        end_tokens = () if params.ignore_end else self.end_tokens
-        vocab_size = self.backend.config.vocab_size
-        pipeline = Pipeline(params, vocab_size, end_tokens, len(prompt))
-        chosen_by = (CoupledRule if params.acceptance == "coupled" else RejectionRule)(pipeline, seed)
-        rule: Rule = chosen_by
-        guesser = self.new_drafter(drafter or self.drafter)
-        constraint = self._constraint(params, end_tokens, len(prompt))
-        if constraint is not None:
-            rule = ConstrainedRule(chosen_by, constraint, pipeline.forbidden)
-            if not isinstance(guesser, NoDrafter):
-                guesser = GuidedDrafter(guesser, constraint)
-        longest = self.context if params.max_tokens is None else len(prompt) + params.max_tokens
-        target = TargetSequence(
-            self.backend,
-            rule,
-            context=self.context,
-            capacity=min(self.context, longest) + STAGED_ROWS,
-            taps=guesser.taps,
-        )
-        ending = Ending(
-            StreamDecoder(self.tokenizer, continues=continues or constraint is not None),
-            params.stop,
-            (*end_tokens, *params.stop_tokens),
-            params.min_tokens,
-        )
-        stop: Stop = ending
-        if constraint is not None:
-            stop = ConstrainedEnd(ending, constraint, prompt, params.min_tokens)
-        report = Report(prompt_tokens=len(prompt))
+        task = self._task(prompt, params or SamplingParams(), drafter, continues)
         steps = decode(
-            target,
-            guesser,
-            prompt,
-            policy=FixedBudget(),
-            stop=stop,
-            max_tokens=params.max_tokens,
-            report=report,
+            task.target,
+            task.drafter,
+            task.prompt,
+            policy=task.policy,
+            stop=task.stop,
+            max_tokens=task.max_tokens,
+            report=task.report,
             progress=progress,
         )
-        return Stream(steps, ending, params.logprobs, seed, report)
+        return Stream(steps, task.answer)
 
     def encode(self, prompt: str | Sequence[Message]) -> list[int]:
         """Token ids of a text, or of chat messages under the model's template, the answer's turn opened."""
@@ -271,17 +201,77 @@ class Engine:
 
         return self.tokenizer.encode(render(self.tokenizer, prompt), add_special=False)
 
-    def new_drafter(self, name: str) -> Drafter:
-        """A fresh drafter by name.
+    def remember(self, texts: Iterable[str]) -> None:
+        """Let the suffix drafter look in these texts too: past answers, templates, code that answers may
+        repeat.
+
+        Costs memory for good, about 100 bytes a token; it changes no answer, only its speed.
 
         Raises:
-            InputError: no drafter has this name.
+            InputError: more than MOST_REMEMBERED tokens in all.
         """
-        if name in ("lookup", "auto"):
-            return LookupDrafter()
-        if name == "none":
-            return NoDrafter()
-        raise InputError(f"there is no drafter {name!r}; choose among auto, {', '.join(DRAFTERS)}")
+        from forerun import _core
+
+        past = self._roster.past or _core.SuffixIndex()
+        for text in texts:
+            tokens = self.tokenizer.encode(text, add_special=False)
+            if past.tokens + len(tokens) > MOST_REMEMBERED:
+                raise InputError(f"texts to remember have more than {MOST_REMEMBERED} tokens; give fewer")
+            past.add_text(np.array(tokens, dtype=np.int32))
+        self._roster.past = past
+
+    def check_drafter(self, names: str) -> None:
+        """Load what these drafters need.
+
+        Raises:
+            InputError: a name stands for no drafter, or its model does not fit.
+        """
+        self._roster.check(names)
+
+    def _task(
+        self, prompt: Sequence[int], params: SamplingParams, drafter: str | None, continues: bool
+    ) -> Task:
+        self._check(prompt)
+        seed = secrets.randbits(64) if params.seed is None else params.seed
+        end_tokens = () if params.ignore_end else self.end_tokens
+        pipeline = self._pipeline(params, len(prompt))
+        coupled = params.acceptance == "coupled"
+        chosen_by = (FusedCoupledRule if coupled else FusedRejectionRule)(pipeline, seed)
+        rule: Rule = chosen_by
+        longest = self.context
+        if params.max_tokens is not None:
+            longest = min(longest, len(prompt) + params.max_tokens)
+
+        def ranker() -> Ranker:
+            own = self._pipeline(params, len(prompt))
+            return (CoupledRanker if coupled else DrawingRanker)(own, seed, self.backend.config.vocab_size)
+
+        guesser = self._roster.make(drafter or self.drafter, Circumstances(longest + STAGED_ROWS, ranker))
+        constraint = self._constraint(params, end_tokens, len(prompt))
+        ending = Ending(
+            StreamDecoder(self.tokenizer, continues=continues or constraint is not None),
+            params.stop,
+            (*end_tokens, *params.stop_tokens),
+            params.min_tokens,
+        )
+        stop: Stop = ending
+        if constraint is not None:
+            rule = ConstrainedRule(chosen_by, constraint, pipeline.forbidden)
+            stop = ConstrainedEnd(ending, constraint, prompt, params.min_tokens)
+            if not isinstance(guesser, NoDrafter):
+                guesser = GuidedDrafter(guesser, constraint)
+        target = TargetSequence(
+            self.backend, rule, context=self.context, capacity=longest + STAGED_ROWS, taps=guesser.taps
+        )
+        report = Report(prompt_tokens=len(prompt))
+        answer = Answer(ending, params.logprobs, seed, report)
+        return Task(
+            target, guesser, list(prompt), FixedBudget(16, 16), stop, params.max_tokens, report, answer
+        )
+
+    def _pipeline(self, params: SamplingParams, prompt_length: int) -> Pipeline:
+        end_tokens = () if params.ignore_end else self.end_tokens
+        return Pipeline(params, self.backend.config.vocab_size, end_tokens, prompt_length)
 
     def _constraint(
         self, params: SamplingParams, end_tokens: Sequence[int], prompt_length: int
@@ -321,7 +311,7 @@ def load(
 
     Args:
         model: a GGUF file, a Hugging Face folder, a hub id, or a known name; None is the default model.
-        drafter: "auto", "none", or a drafter's name.
+        drafter: "auto", "none", "lookup", "suffix", "draft:MODEL", "skip:K", or several with commas between.
         dtype: how weights are executed: "auto", "f32", "bf16", ...
         threads: None uses the machine's cores.
         context: the most tokens prompt and answer may have together; None is the model's own.
@@ -337,15 +327,20 @@ def load(
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.hub import DEFAULT_MODEL, resolve_model
 
-    checkpoint = open_checkpoint(resolve_model(DEFAULT_MODEL if model is None else model))
-    config = checkpoint.config
-    if context is not None and not 2 <= context <= config.context:
-        raise InputError(f"context is {context}; this model holds 2 to {config.context} tokens")
-    if checkpoint.format == "gguf":
-        tokenizer = text.from_gguf(checkpoint.metadata)
-    else:
-        tokenizer = text.from_folder(checkpoint.path)
-    backend = load_backend(
-        checkpoint, dtype=dtype, threads=threads, kv=kv, kernels=kernels, progress=progress
+    def read(name: str, progress: Progress | None = None) -> tuple[Backend, Tokenizer]:
+        checkpoint = open_checkpoint(resolve_model(name))
+        longest = checkpoint.config.context
+        if name == model and context is not None and not 2 <= context <= longest:
+            raise InputError(f"context is {context}; this model holds 2 to {longest} tokens")
+        gguf = checkpoint.format == "gguf"
+        tokenizer = text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
+        backend = load_backend(
+            checkpoint, dtype=dtype, threads=threads, kv=kv, kernels=kernels, progress=progress
+        )
+        return backend, tokenizer
+
+    model = DEFAULT_MODEL if model is None else model
+    backend, tokenizer = read(model, progress)
+    return Engine(
+        backend, tokenizer, context=context or backend.config.context, drafter=drafter, load_draft=read
     )
-    return Engine(backend, tokenizer, context=context or config.context, drafter=drafter)

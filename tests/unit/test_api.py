@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import forerun
 from conformance.tiny_model import TinyBackend
-from forerun import InputError, Result, SamplingParams
+from forerun import InputError, Result, SamplingParams, api
 from forerun.api import Engine
 from forerun.text import Tokenizer
 from forerun.text.pieces import BYTE_OF, PieceRules
@@ -20,13 +20,14 @@ END = 23
 PIECES = ["a", "b", "c", "ab", " ", " c", "é", "é", "好", "好", "好", "bc", "abc", "\n"]
 
 
-def tiny_tokenizer() -> Tokenizer:
+def tiny_tokenizer(renamed: dict[str, str] | None = None) -> Tokenizer:
     """24 byte-level tokens, some of them parts of characters, the last one an end token."""
     spell = {byte: character for character, byte in BYTE_OF.items()}
     parts = [piece.encode() for piece in PIECES]
     parts[7], parts[9], parts[10] = "é".encode()[:1], "好".encode()[:2], "好".encode()[2:]
     parts[8] = "é".encode()[1:]
     parts += [bytes([byte]) for byte in b"defghijkl"]
+    parts = [(renamed or {}).get(part.decode(errors="replace"), "").encode() or part for part in parts]
     vocab = {"".join(spell[byte] for byte in part): token for token, part in enumerate(parts)}
     assert len(vocab) == END
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab | {"<end>": END}, []))
@@ -47,9 +48,23 @@ def tiny_tokenizer() -> Tokenizer:
 
 
 TOKENIZER = tiny_tokenizer()
-ENGINE = Engine(TinyBackend(sharpness=4.0), TOKENIZER, context=80)
+ENGINE = Engine(
+    TinyBackend(sharpness=4.0),
+    TOKENIZER,
+    context=80,
+    load_draft=lambda name: (TinyBackend(sharpness=4.0, seed=len(name)), TOKENIZER),
+)
+DRAFTERS = (
+    "auto",
+    "none",
+    "lookup",
+    "suffix",
+    "draft:other",
+    "suffix,draft:other",
+    "lookup,suffix",
+)
 
-many = settings(max_examples=60, deadline=None)
+many = settings(max_examples=30, deadline=None)
 params = st.builds(
     SamplingParams,
     max_tokens=st.integers(1, 40),
@@ -80,7 +95,7 @@ def test_stream_joined_is_the_answer(prompt: str, params: SamplingParams) -> Non
     assert [origin for part in increments for origin in part.origins] == result.origins
     assert [entry for part in increments for entry in part.logprobs] == result.logprobs
     assert [entry.token for entry in result.logprobs] == result.tokens
-    assert set(result.origins) <= {"lookup", "target"}
+    assert set(result.origins) <= {"suffix", "target"}
     assert len(result.origins) == len(result.tokens)
     assert set(plain.origins) <= {"target"}
     assert result.prompt_tokens == len(TOKENIZER.encode(prompt, add_special=True))
@@ -129,10 +144,110 @@ def test_token_ids_of_no_token() -> None:
 
 
 def test_unknown_drafters() -> None:
-    with pytest.raises(InputError, match="lookup"):
-        ENGINE.generate("a", drafter="medium")
-    with pytest.raises(InputError, match="auto"):
-        Engine(ENGINE.backend, TOKENIZER, context=9, drafter="medium")
+    for name, problem in (
+        ("medium", "lookup"),
+        ("", "auto"),
+        ("none,lookup", "no other"),
+        ("lookup,lookup", "twice"),
+        ("draft:", "needs a model"),
+        ("skip:0", "layers"),
+        ("skip:2", "from 1 to 1"),
+        ("skip:x", "layers"),
+        ("skip", "first layers"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            ENGINE.check_drafter(name)
+        with pytest.raises(InputError, match=problem):
+            Engine(ENGINE.backend, TOKENIZER, context=9, drafter=name)
+    with pytest.raises(InputError, match=r"forerun\.load"):
+        Engine(ENGINE.backend, TOKENIZER, context=9, drafter="draft:other")
+
+
+def test_a_draft_model_of_another_vocabulary() -> None:
+    swapped = tiny_tokenizer({"a": "b", "b": "a"})
+    other = Engine(ENGINE.backend, TOKENIZER, context=9, load_draft=lambda name: (ENGINE.backend, swapped))
+    with pytest.raises(InputError, match=r"2 of 24 ids .*the first, 0, is 'b' there and 'a' here"):
+        other.check_drafter("draft:x")
+
+
+@many
+@given(prompt=prompts, params=params, name=st.sampled_from(DRAFTERS))
+def test_every_drafter_by_name(prompt: str, params: SamplingParams, name: str) -> None:
+    plain = ENGINE.generate(prompt, params, drafter="none")
+    result = ENGINE.generate(prompt, params, drafter=name)
+    assert (result.text, result.tokens, result.logprobs) == (plain.text, plain.tokens, plain.logprobs)
+    assert set(result.origins) <= {"target", "lookup", "suffix", "draft"}
+
+
+@many
+@given(
+    prompts=st.lists(prompts, max_size=4), several=st.lists(params, min_size=4, max_size=4), one=st.booleans()
+)
+def test_batches(prompts: list[str], several: list[SamplingParams], one: bool) -> None:
+    each = [several[0]] * len(prompts) if one else several[: len(prompts)]
+    alone = [ENGINE.generate(prompt, chosen) for prompt, chosen in zip(prompts, each, strict=True)]
+    together = ENGINE.generate_batch(prompts, several[0] if one else each)
+    for a, b in zip(alone, together, strict=True):
+        assert (a.text, a.tokens, a.origins, a.logprobs) == (b.text, b.tokens, b.origins, b.logprobs)
+        assert (a.finish_reason, a.report.target_forwards) == (b.finish_reason, b.report.target_forwards)
+
+
+def test_a_batch_with_too_few_parameters() -> None:
+    with pytest.raises(InputError, match="2 parameters for 1"):
+        ENGINE.generate_batch(["a"], [SamplingParams(), SamplingParams()])
+
+
+def test_remembered_texts_are_drafted_from() -> None:
+    engine = Engine(ENGINE.backend, TOKENIZER, context=80, drafter="suffix")
+    letters = tuple(TOKENIZER.encode("abc defghijkl", add_special=False))
+    params = SamplingParams(max_tokens=40, temperature=1.5, seed=3, allowed_tokens=letters)
+    before = engine.generate("abc", params)
+    engine.remember(["cab", before.text])
+    after = engine.generate("abc", params)
+    assert after.tokens == before.tokens
+    assert after.report.target_forwards < before.report.target_forwards / 2
+
+
+def test_there_is_a_limit_to_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "MOST_REMEMBERED", 5)
+    engine = Engine(ENGINE.backend, TOKENIZER, context=80)
+    with pytest.raises(InputError, match="5 tokens"):
+        engine.remember(["abc", "dededede"])
+
+
+@pytest.mark.parametrize("acceptance", ["coupled", "rejection"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_reference_interface(acceptance: str, temperature: float) -> None:
+    params = SamplingParams(temperature=temperature, seed=6, acceptance=acceptance)  # type: ignore[arg-type]
+    draft = Engine(TinyBackend(sharpness=4.0, seed=1), TOKENIZER, context=80)
+    stepper = forerun.SpeculativeEngine(ENGINE, draft, 3, params)
+    prompt = [1, 2, 3]
+    text = list(prompt)
+    went_back = False
+    while new := stepper.generate_step(text):
+        assert 1 <= len(new) <= 4
+        assert stepper.report.tokens == len(new)
+        text += new
+        if len(text) > 30 and not went_back:
+            went_back, text = True, text[:25]
+    assert len(text) == 80
+    if acceptance == "coupled":
+        free = replace(params, ignore_end=True)
+        with ENGINE.stream_tokens(prompt, free, drafter="none") as stream:
+            list(stream)
+        assert text == prompt + stream.result.tokens
+    with pytest.raises(InputError, match="context"):
+        stepper.generate_step([1] * 81)
+
+
+def test_the_reference_interface_with_itself() -> None:
+    stepper = forerun.SpeculativeEngine(ENGINE, ENGINE, 4, SamplingParams(temperature=1.0, seed=2))
+    text = [1, 2]
+    for _ in range(5):
+        text += stepper.generate_step(text)
+    assert len(text) == 2 + 5 * 5
+    with pytest.raises(InputError, match="lookahead"):
+        forerun.SpeculativeEngine(ENGINE, ENGINE, 0)
 
 
 def test_a_stream_can_be_left() -> None:

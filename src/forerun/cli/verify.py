@@ -79,7 +79,7 @@ def verify(
         model, drafter="none", dtype=dtype, kv=kv, context=None, threads=threads, kernels=kernels
     )
     for name in names:
-        engine.new_drafter(name)
+        engine.check_drafter(name)
     raw = raw or engine.tokenizer.chat_template is None
     if distribution:
         _check_distributions(engine, chosen, names, max(temperatures), seed, draws, raw, as_json)

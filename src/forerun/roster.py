@@ -1,0 +1,165 @@
+"""Drafters by name: what a name stands for, the models that some need, and drafters made of them.
+
+auto             the best that needs nothing: suffix
+none             no drafter: plain decoding
+lookup           prompt lookup
+suffix           suffix matching, in the text and in texts to remember
+draft:MODEL      a draft model of the same vocabulary: a file, a folder, a hub id or a known name
+skip:K           the target's own first K layers and its head; `skip` takes a third of the layers
+NAME,NAME,...    a cascade of these, the cheapest first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from forerun.core.protocols import Drafter
+from forerun.drafters.lookup import LookupDrafter
+from forerun.drafters.none import NoDrafter
+from forerun.errors import InputError
+
+if TYPE_CHECKING:
+    from forerun import _core
+    from forerun.drafters.model import Ranker
+    from forerun.models.backend import Backend
+    from forerun.text.tokenizer import Tokenizer
+
+AUTO = "suffix"
+ENOUGH_IN_COMMON = 0.99
+"""A draft model may spell so many of its tokens' ids otherwise than the target that this share is left: some
+models of one family differ in the names of special tokens."""
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a drafter is made for: one text.
+
+    Attributes:
+        longest: tokens that the text may come to have.
+        ranker: makes what turns a draft model's logits into candidates (each needs one of its own).
+    """
+
+    longest: int
+    ranker: Callable[[], Ranker]
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A backend that can give a smaller one: its first layers and its head, sharing the weights."""
+
+    def first_layers(self, layers: int) -> Backend: ...
+
+
+class Roster:
+    """The drafters of one engine. Models are loaded once, when their name is first checked.
+
+    Args:
+        backend: the target.
+        tokenizer: the target's.
+        load: how a draft model is loaded, from its name.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer,
+        load: Callable[[str], tuple[Backend, Tokenizer]] | None,
+    ) -> None:
+        self._target = backend
+        self._tokenizer = tokenizer
+        self._load = load
+        self.past: _core.SuffixIndex | None = None
+        """Texts to remember."""
+        self._guides: dict[str, Backend] = {}
+
+    def check(self, names: str) -> None:
+        """Refuse what cannot be used; load the models that are named.
+
+        Raises:
+            InputError: a name that stands for nothing, or a model that does not fit.
+        """
+        for name in self._split(names):
+            if name.partition(":")[0] in ("draft", "skip"):
+                self._guide(name)
+            elif name not in ("none", "lookup", "suffix"):
+                raise InputError(
+                    f"there is no drafter {name!r}; choose among auto, none, lookup, suffix, draft:MODEL, "
+                    "skip:K, or several with commas between"
+                )
+
+    def make(self, names: str, circumstances: Circumstances) -> Drafter:
+        """A new drafter for one text."""
+        self.check(names)
+        drafters = [self._one(name, circumstances) for name in self._split(names)]
+        if len(drafters) == 1:
+            return drafters[0]
+        from forerun.drafters.cascade import CascadeDrafter
+
+        return CascadeDrafter(drafters)
+
+    def _split(self, names: str) -> list[str]:
+        found = [AUTO if name == "auto" else name for name in names.split(",")]
+        if len(found) > 1 and "none" in found:
+            raise InputError(f"drafter {names!r}: none goes with no other")
+        if len(set(found)) < len(found):
+            raise InputError(f"drafter {names!r} names one twice")
+        return found
+
+    def _one(self, name: str, circumstances: Circumstances) -> Drafter:
+        if name == "none":
+            return NoDrafter()
+        if name == "lookup":
+            return LookupDrafter()
+        if name == "suffix":
+            from forerun.drafters.suffix import SuffixDrafter
+
+            return SuffixDrafter(self.past)
+        from forerun.drafters.model import ModelDrafter
+        from forerun.models.guide import Guide
+
+        backend = self._guide(name)
+        capacity = min(circumstances.longest, backend.config.context)
+        return ModelDrafter(Guide(backend, capacity), circumstances.ranker(), name.partition(":")[0])
+
+    def _guide(self, name: str) -> Backend:
+        """The model behind `draft:MODEL` or `skip:K`."""
+        if name not in self._guides:
+            kind, _, detail = name.partition(":")
+            self._guides[name] = self._draft_model(detail) if kind == "draft" else self._first_layers(detail)
+        return self._guides[name]
+
+    def _draft_model(self, model: str) -> Backend:
+        if not model:
+            raise InputError("draft needs a model; write draft:MODEL with a file, a folder or a hub id")
+        if self._load is None:
+            raise InputError("draft models cannot be loaded into this engine; make it with forerun.load")
+        backend, tokenizer = self._load(model)
+        refuse_other_vocabulary(model, self._tokenizer, tokenizer)
+        return backend
+
+    def _first_layers(self, layers: str) -> Backend:
+        most = self._target.config.layers - 1
+        if layers and not (layers.isdecimal() and 1 <= int(layers) <= most):
+            raise InputError(f"drafter skip:{layers}: give a number of layers from 1 to {most}")
+        if most < 1 or not isinstance(self._target, Layered):
+            raise InputError("drafter skip: this model cannot run on its first layers alone; choose another")
+        return self._target.first_layers(int(layers) if layers else max(1, (most + 1) // 3))
+
+
+def refuse_other_vocabulary(model: str, target: Tokenizer, draft: Tokenizer) -> None:
+    """A draft model must mean the same tokens by the same ids. Padding and a few renamed tokens do no harm.
+
+    Raises:
+        InputError: too many differ; says how many and which is the first.
+    """
+    size = min(target.vocab_size, draft.vocab_size)
+    different = [token for token in range(size) if target.piece(token) != draft.piece(token)]
+    if len(different) > (1 - ENOUGH_IN_COMMON) * size:
+        first = different[0]
+        raise InputError(
+            f"draft model {model} has another vocabulary: {len(different)} of {size} ids mean other tokens "
+            f"(the first, {first}, is {draft.piece(first)!r} there and {target.piece(first)!r} here); "
+            "use a model of the same family"
+        )
