@@ -7,7 +7,7 @@ print(engine.generate("Write a haiku about rivers.", SamplingParams(max_tokens=6
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from forerun.answers import Answer, Result, Stream
 from forerun.core.budget import FixedBudget
+from forerun.core.cost_budget import CostBudget
+from forerun.core.curve import CostCurve
 from forerun.core.engine import Decoding, decode, decode_together
 from forerun.core.protocols import Drafter, Policy, Stop
 from forerun.core.report import Report
@@ -43,6 +45,9 @@ Progress = Callable[[int, int], None]
 
 STAGED_ROWS = 64
 """Place in a cache, beyond the text itself, for drafts that are being verified."""
+
+MOST_DRAFTED = 16
+"""Guesses that a step verifies at most, unless told otherwise."""
 
 MOST_REMEMBERED = 2_000_000
 """Tokens of texts to remember: about 200 MB."""
@@ -73,6 +78,9 @@ class Engine:
         context: the most tokens prompt and answer may have together.
         drafter: the drafter used where a call names none; see `forerun.roster` for the names.
         load_draft: loads a draft model by name.
+        measure: gives seconds of a forward by its rows, for the budget; asked once, when it is first needed.
+            Without it every step verifies up to MOST_DRAFTED guesses.
+        draft_tokens: guesses to verify a step, whatever they cost; None decides by cost.
 
     Attributes:
         end_tokens: ids that end a text: the model's, and those that the tokenizer knows as ends.
@@ -86,7 +94,11 @@ class Engine:
         context: int,
         drafter: str = "auto",
         load_draft: Callable[[str], tuple[Backend, Tokenizer]] | None = None,
+        measure: Callable[[], Mapping[int, float]] | None = None,
+        draft_tokens: int | None = None,
     ) -> None:
+        if draft_tokens is not None and not 0 <= draft_tokens < STAGED_ROWS:
+            raise InputError(f"draft_tokens is {draft_tokens}; it must be between 0 and {STAGED_ROWS - 1}")
         self.backend = backend
         self.tokenizer = tokenizer
         self.context = context
@@ -95,6 +107,9 @@ class Engine:
         self._grammars = Grammars(tokenizer, self.end_tokens)
         self._roster = Roster(backend, tokenizer, load_draft)
         self._roster.check(drafter)
+        self._measure = measure
+        self._draft_tokens = draft_tokens
+        self._curve: CostCurve | None = None
 
     def generate(
         self,
@@ -266,8 +281,19 @@ class Engine:
         report = Report(prompt_tokens=len(prompt))
         answer = Answer(ending, params.logprobs, seed, report)
         return Task(
-            target, guesser, list(prompt), FixedBudget(16, 16), stop, params.max_tokens, report, answer
+            target, guesser, list(prompt), self._policy(guesser), stop, params.max_tokens, report, answer
         )
+
+    def _policy(self, drafter: Drafter) -> Policy:
+        """Decides how much of what is drafted is verified."""
+        if isinstance(drafter, NoDrafter):
+            return FixedBudget(0, 0)
+        if self._draft_tokens is not None or self._measure is None:
+            guesses = MOST_DRAFTED if self._draft_tokens is None else self._draft_tokens
+            return FixedBudget(guesses, guesses)
+        if self._curve is None:
+            self._curve = CostCurve(self._measure())
+        return CostBudget(self._curve, MOST_DRAFTED, MOST_DRAFTED)
 
     def _pipeline(self, params: SamplingParams, prompt_length: int) -> Pipeline:
         end_tokens = () if params.ignore_end else self.end_tokens
@@ -305,6 +331,7 @@ def load(
     context: int | None = None,
     kv: str = "auto",
     kernels: str = "",
+    draft_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Engine:
     """Load a model.
@@ -317,13 +344,14 @@ def load(
         context: the most tokens prompt and answer may have together; None is the model's own.
         kv: how keys and values are stored.
         kernels: an instruction set by name; the machine's best by default.
+        draft_tokens: guesses to verify a step; None verifies what pays, by the cost measured here.
         progress: called with (done, total) while the weights are loaded.
 
     Raises:
         InputError: something that was given cannot be used; the message says what to do.
     """
     from forerun import text
-    from forerun.backends.cpu import load_backend
+    from forerun.backends.cpu import load_backend, measure_curve
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.hub import DEFAULT_MODEL, resolve_model
 
@@ -342,5 +370,11 @@ def load(
     model = DEFAULT_MODEL if model is None else model
     backend, tokenizer = read(model, progress)
     return Engine(
-        backend, tokenizer, context=context or backend.config.context, drafter=drafter, load_draft=read
+        backend,
+        tokenizer,
+        context=context or backend.config.context,
+        drafter=drafter,
+        load_draft=read,
+        measure=lambda: measure_curve(backend),
+        draft_tokens=draft_tokens,
     )

@@ -55,6 +55,7 @@ def flag(name: str, help: str) -> Decorator:
     metavar="NAME[,NAME]",
     help="auto, none, lookup, suffix, draft:MODEL, skip:K. It changes no text.",
 )
+@number("--draft-tokens", int, None, "N", "Guesses to verify a step; by default what pays on this machine.")
 @number("--max-tokens", int, None, "N", "End after so many tokens; by default where the context is full.")
 @number("--min-tokens", int, 0, "N", "Do not end before so many tokens.")
 @number("--temperature", float, 0.0, "T", "0 takes the most probable token.")
@@ -91,6 +92,7 @@ def generate(
     prompt: str,
     model: str,
     drafter: str,
+    draft_tokens: int | None,
     max_tokens: int | None,
     min_tokens: int,
     temperature: float,
@@ -151,7 +153,14 @@ def generate(
         logprobs=logprobs,
     )
     engine = load_engine(
-        model, drafter=drafter, dtype=dtype, kv=kv, context=context, threads=threads, kernels=kernels
+        model,
+        drafter=drafter,
+        dtype=dtype,
+        kv=kv,
+        context=context,
+        threads=threads,
+        kernels=kernels,
+        draft_tokens=draft_tokens,
     )
     with LateProgress("reading the prompt") as progress:
         stream = engine.stream(_as_asked(engine, text, raw), params, progress=progress)

@@ -44,6 +44,7 @@ def load_engine(
     context: int | None,
     threads: int | None,
     kernels: str,
+    draft_tokens: int | None = None,
 ) -> Engine:
     """`forerun.load`, with a progress bar where it takes long."""
     from forerun.api import load
@@ -57,5 +58,6 @@ def load_engine(
             context=context,
             threads=threads,
             kernels=kernels,
+            draft_tokens=draft_tokens,
             progress=progress,
         )
