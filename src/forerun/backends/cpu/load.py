@@ -126,9 +126,10 @@ def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:
     if tensor.kind == "F32":
         return tensor.data.view(np.float32).copy()
     if tensor.kind == "F16":
-        return tensor.data.view(np.float16).astype(np.float32)
+        halves: npt.NDArray[np.float16] = tensor.data.view(np.float16)
+        return halves.astype(np.float32)
     if tensor.kind == "BF16":
-        wide: npt.NDArray[np.uint32] = tensor.data.view(np.uint16).astype(np.uint32) << np.uint32(16)
-        floats: npt.NDArray[np.float32] = wide.view(np.float32)
+        wide = tensor.data.view(np.uint16).astype(np.uint32)
+        floats: npt.NDArray[np.float32] = np.left_shift(wide, np.uint32(16)).view(np.float32)
         return floats
     raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; vectors must be F32, F16 or BF16")
