@@ -123,13 +123,15 @@ def _row_order(config: ModelConfig, short: str) -> npt.NDArray[np.int32] | None:
 
 def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:
     """A norm or a bias as float32."""
+    floats: npt.NDArray[np.float32]
     if tensor.kind == "F32":
-        return tensor.data.view(np.float32).copy()
-    if tensor.kind == "F16":
-        halves: npt.NDArray[np.float16] = tensor.data.view(np.float16)
-        return halves.astype(np.float32)
-    if tensor.kind == "BF16":
+        floats = tensor.data.view(np.float32).copy()
+    elif tensor.kind == "F16":
+        floats = tensor.data.view(np.float16).astype(np.float32)
+    elif tensor.kind == "BF16":
         wide = tensor.data.view(np.uint16).astype(np.uint32)
-        floats: npt.NDArray[np.float32] = np.left_shift(wide, np.uint32(16)).view(np.float32)
-        return floats
-    raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; vectors must be F32, F16 or BF16")
+        floats = np.left_shift(wide, np.uint32(16)).view(np.float32)
+    else:
+        kinds = "vectors must be F32, F16 or BF16"
+        raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; {kinds}")
+    return floats
