@@ -22,7 +22,10 @@ constexpr uint32_t kGumbelStream = 0, kGroupStream = 3;
 constexpr uint32_t kPhiloxMultiply0 = 0xD2511F53u, kPhiloxMultiply2 = 0xCD9E8D57u;
 constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9u, kPhiloxWeyl1 = 0xBB67AE85u;
 
-// What `tally` may be wrong by, as a share of the row's whole mass.
+// The sums of `tally`, of values >= least, >= value and > value; each wrong by at most kTallyError times the row's whole sum.
+struct Masses {
+  double all, from, above;
+};
 constexpr double kTallyError = 1.5e-5;
 
 }  // namespace forerun

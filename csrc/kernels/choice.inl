@@ -59,9 +59,10 @@ static inline float highest_of(floats v) {
   return a > b ? a : b;
 }
 
-static bool survey(const float* x, int n, float* tops) {
+static float survey(const float* x, int n, float* tops) {
   float spare[kBlock];
   ints strange = {};
+  floats highest = floats{} - __builtin_inff();
   for (int b = 0; b < blocks_in(n); b++) {
     const float* p = block_at(x, n, b, spare);
     floats top = read<floats>(p);
@@ -71,11 +72,12 @@ static bool survey(const float* x, int n, float* tops) {
       strange |= v != v;
       top = v > top ? v : top;
     }
+    highest = top > highest ? top : highest;
     tops[b] = highest_of(top);
   }
   int32_t any = 0;
   for (int i = 0; i < kFloats; i++) any |= strange[i];
-  return any != 0;
+  return any != 0 ? __builtin_nanf("") : highest_of(highest);
 }
 
 static void copy_allowed(const float* x, int n, const uint32_t* allowed, float* y) {
@@ -93,17 +95,52 @@ static void copy_allowed(const float* x, int n, const uint32_t* allowed, float* 
   for (; i < n; i++) y[i] = (allowed[i / 32] >> (i % 32)) & 1u ? x[i] : -__builtin_inff();
 }
 
+static uint64_t reaching_whole(const float* x, float least) {
+  uint64_t bits = 0;
+#if defined(__AVX512F__)
+  for (int i = 0; i < kBlock; i += 16)
+    bits |= uint64_t(_mm512_cmp_ps_mask(_mm512_loadu_ps(x + i), _mm512_set1_ps(least), _CMP_GE_OQ)) << i;
+#elif defined(__AVX2__)
+  for (int i = 0; i < kBlock; i += 8)
+    bits |= uint64_t(uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(least), _CMP_GE_OQ)))) << i;
+#else
+  for (int i = 0; i < kBlock; i++) bits |= uint64_t(x[i] >= least) << i;
+#endif
+  return bits;
+}
+
+static uint64_t reaching(const float* x, int n, int b, float least) {
+  float spare[kBlock];
+  const float* block = block_at(x, n, b, spare);
+  const int length = n - b * kBlock;
+  return reaching_whole(block, least) & (length < kBlock ? (uint64_t(1) << length) - 1 : ~uint64_t(0));
+}
+
 static int collect(const float* x, int n, const float* tops, float least, int32_t* ids) {
   int count = 0;
-  for (int b = 0; b < blocks_in(n); b++) {
-    if (!(tops[b] >= least)) continue;
-    const int end = n < (b + 1) * kBlock ? n : (b + 1) * kBlock;
-    for (int i = b * kBlock; i < end; i++) {
-      ids[count] = i;
-      count += x[i] >= least;
+  const int blocks = blocks_in(n);
+  for (int c = 0; c < blocks_in(blocks); c++)
+    for (uint64_t some = reaching(tops, blocks, c, least); some != 0; some &= some - 1) {
+      const int b = c * kBlock + __builtin_ctzll(some);
+      for (uint64_t bits = reaching(x, n, b, least); bits != 0; bits &= bits - 1) ids[count++] = b * kBlock + __builtin_ctzll(bits);
     }
-  }
   return count;
+}
+
+// Bits that order as the floats do, -0 just below 0; and back.
+static inline int32_t ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
+
+static float kth_of(const float* values, int n, int k, int32_t* keys) {
+  for (int i = 0; i < n; i++) keys[i] = ordered(bits_as<int32_t>(values[i]));
+  const auto reach = [&](int32_t least) {
+    int count = 0;
+    for (int i = 0; i < n; i++) count += keys[i] >= least;
+    return count;
+  };
+  int32_t kth = reach(0) >= k ? 0 : INT32_MIN;  // then bit by bit the greatest key that k values reach
+  for (int bit = 30; bit >= 0; bit--)
+    if (reach(kth | 1 << bit) >= k) kth |= 1 << bit;
+  return bits_as<float>(ordered(kth));
 }
 
 // 2^d for d <= 0, nearly: to 4e-6 and the rounding of d. At least 2^-126.
@@ -119,25 +156,41 @@ static inline floats rough_exp2(floats d) {
   return bits_as<floats>(bits_as<ints>(p) + (bits_as<ints>(shifted) << 23));
 }
 
-static double tally(const float* x, int n, const float* tops, float least, float top, float scale) {
-  float spare[kBlock];
+// Doubles that floats are added to.
+struct Sum {
   doubles low = {}, high = {};
-  for (int b = 0; b < blocks_in(n); b++) {
-    if (!(tops[b] >= least)) continue;
-    const float* p = block_at(x, n, b, spare);
-    floats sum = {};
-    for (int i = 0; i < kBlock; i += kFloats) {
-      const floats v = read<floats>(p + i);
-      sum += bits_as<floats>(bits_as<ints>(rough_exp2((v - top) * scale)) & (v >= least));
-    }
+  void add(floats v) {
     half_floats halves[2];
-    __builtin_memcpy(halves, &sum, sizeof sum);
+    __builtin_memcpy(halves, &v, sizeof v);
     low += __builtin_convertvector(halves[0], doubles);
     high += __builtin_convertvector(halves[1], doubles);
   }
-  double mass = 0.0;
-  for (int i = 0; i < kDoubles; i++) mass += low[i] + high[i];
-  return mass;
+  double total() const {
+    double sum = 0.0;
+    for (int i = 0; i < kDoubles; i++) sum += low[i] + high[i];
+    return sum;
+  }
+};
+
+static Masses tally(const float* x, int n, const float* tops, float least, float value, float top, float scale) {
+  float spare[kBlock];
+  Sum all, from, above;
+  for (int b = 0; b < blocks_in(n); b++) {
+    if (!(tops[b] >= least)) continue;
+    const float* p = block_at(x, n, b, spare);
+    floats all_here = {}, from_here = {}, above_here = {};
+    for (int i = 0; i < kBlock; i += kFloats) {
+      const floats v = read<floats>(p + i);
+      const ints weights = bits_as<ints>(rough_exp2((v - top) * scale));
+      all_here += bits_as<floats>(weights & (v >= least));
+      from_here += bits_as<floats>(weights & (v >= value));
+      above_here += bits_as<floats>(weights & (v > value));
+    }
+    all.add(all_here);
+    from.add(from_here);
+    above.add(above_here);
+  }
+  return {all.total(), from.total(), above.total()};
 }
 
 static double exp_sum(const float* x, int n, float least, double temperature, double best, double* weights) {
@@ -177,8 +230,8 @@ static inline void multiply(words& low, words& high, uint64_t factor) {  // of 3
   high = product >> 32;
 }
 
-static void lift(uint64_t seed, uint32_t position, const float* tops, int groups, float top, float inverse, uint64_t* noise,
-                 float* bounds) {
+static void lift(uint64_t seed, uint32_t position, const float* tops, int groups, float least, float top, float inverse,
+                 uint64_t* noise, float* bounds) {
   // Philox4x32-10 of the counters that hold two groups each, as sampling/noise.h has it
   words lane = {};
   for (int i = 0; i < kDoubles; i++) lane[i] = uint64_t(i);
@@ -209,7 +262,8 @@ static void lift(uint64_t seed, uint32_t position, const float* tops, int groups
   constexpr float kMost = kLn2F * (6 + 31 + 127) + 1e-3f, kStep = kLn2F * 0x1p-23f;
   for (int g = 0; g < groups; g++) {
     const float rest = float(int32_t(~uint32_t(noise[g]) >> 1)) + 0.25f;  // at most (1 - u) 2^31
-    bounds[g] = (tops[g] - top) * inverse + (kMost - kStep * float(bits_as<int32_t>(rest)));
+    const float bound = (tops[g] - top) * inverse + (kMost - kStep * float(bits_as<int32_t>(rest)));
+    bounds[g] = tops[g] >= least ? bound : -__builtin_inff();
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/attention.h"
+#include "kernels/choice.h"
 
 namespace forerun {
 
@@ -66,22 +67,26 @@ struct Kernels {
   void (*finish)(const float* sum, int head_dim, float* out);
 
   // --- choosing a token (choice.inl): rows x[0 .. n) of logits, in blocks of kBlock ---
-  // tops[b] = the highest value of block b. Returns whether there is a NaN (and then tops mean nothing).
-  bool (*survey)(const float* x, int n, float* tops);
+  // tops[b] = the highest value of block b. Returns the highest of all; NaN if there is one (and then tops mean nothing).
+  float (*survey)(const float* x, int n, float* tops);
   // y = x where the token's bit is set, -inf elsewhere.
   void (*copy_allowed)(const float* x, int n, const uint32_t* allowed, float* y);
-  // The indices of values that are at least `least`, in order; returns how many. ids: room for n.
+  // Which values of block b are at least `least`: a bit each.
+  uint64_t (*reaching)(const float* x, int n, int b, float least);
+  // The indices of all that are, in order; returns how many. ids: room for n.
   int (*collect)(const float* x, int n, const float* tops, float least, int32_t* ids);
-  // About the sum of 2^((x - top) scale) over values at least `least`: wrong by at most kTallyError of the whole row's sum,
-  // and by 2^-126 a value. top: the highest value.
-  double (*tally)(const float* x, int n, const float* tops, float least, float top, float scale);
+  // The k-th highest of n values, 1 <= k <= n, none of them NaN. keys: scratch, [n].
+  float (*kth_of)(const float* values, int n, int k, int32_t* keys);
+  // About the sums of 2^((x - top) scale) over values that are at least `least`, and over what of these is at least, and
+  // above, `value`. top: the highest value.
+  Masses (*tally)(const float* x, int n, const float* tops, float least, float value, float top, float scale);
   // Exactly lane_sum of exp(x / temperature - best), where values below `least` have none. weights: [n] the summands, or
   // null.
   double (*exp_sum)(const float* x, int n, float least, double temperature, double best, double* weights);
-  // The two words of each group's noise, and what no noisy score of the group exceeds: a bound on x / temperature + noise
-  // - top / temperature for the values of that block. noise: room for a multiple of 16 groups.
-  void (*lift)(uint64_t seed, uint32_t position, const float* tops, int groups, float top, float inverse_temperature,
-               uint64_t* noise, float* bounds);
+  // The two words of each group's noise; and a bound on x / temperature + noise - top / temperature for the values of the
+  // group's block, -inf where all are below `least`. noise: room for a multiple of 16 groups.
+  void (*lift)(uint64_t seed, uint32_t position, const float* tops, int groups, float least, float top,
+               float inverse_temperature, uint64_t* noise, float* bounds);
 };
 
 // The table for the set called `name`, or null where this build or machine lacks it; an empty name means the best.

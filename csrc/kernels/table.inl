@@ -30,7 +30,9 @@ static constexpr Kernels make_table(const char* name) {
   k.finish = finish;
   k.survey = choice::survey;
   k.copy_allowed = choice::copy_allowed;
+  k.reaching = choice::reaching;
   k.collect = choice::collect;
+  k.kth_of = choice::kth_of;
   k.tally = choice::tally;
   k.exp_sum = choice::exp_sum;
   k.lift = choice::lift;

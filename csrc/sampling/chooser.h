@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 #include "sampling/kth.h"
 #include "sampling/processor.h"
+#include "sampling/search.h"
 
 namespace forerun {
 
@@ -42,18 +43,10 @@ class Chooser {
   int probabilities(const float* logits, const Text& text, const uint32_t* allowed, double* out);
 
  private:
-  // A place in the order of tokens; what is before it has a higher value, or the same and a lower id.
-  struct Place {
-    float value;
-    int token;
-    bool before(const Place& other) const { return value > other.value || (value == other.value && token < other.token); }
-  };
-
   int look(const float* row);
   int first(float value) const;
   double score(float value) const { return static_cast<double>(value) / settings_.temperature; }
   float least_by_min_p() const;
-  Place noisy_best(float least, const Place* limit) const;
   bool kept(const Place& place);
   bool kept_by_top_p(const Place& place);
   double exact_mass_before(const Place& place);
@@ -65,16 +58,16 @@ class Chooser {
   const Kernels* kernels_;
   Processor processor_;
 
+  NoisySearch search_;
+  Scratch scratch_;
+
   // of the row being chosen from
   const float* row_ = nullptr;
-  uint32_t position_ = 0;
+  std::vector<float> tops_;
   float top_ = 0.0f;          // the highest value
   double best_ = 0.0;         // its score
   float least_ = 0.0f;        // what top-k keeps is at least this
   double rough_mass_ = -1.0;  // of what top-k keeps, in weights of the best; below 0: not yet known
-  std::vector<float> tops_, bounds_;
-  std::vector<uint64_t> noise_;
-  Scratch scratch_;
 };
 
 }  // namespace forerun

@@ -11,12 +11,10 @@
 namespace forerun {
 
 bool log_probabilities(const Kernels& kernels, const float* logits, int n, int token, int top, Logprobs& out) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<float> tops(static_cast<size_t>(n + kBlock - 1) / kBlock);
-  if (kernels.survey(logits, n, tops.data())) return false;
-  const float best = *std::max_element(tops.begin(), tops.end());
-  if (std::isinf(best)) return false;
-  const double shift = best + natural_log(kernels.exp_sum(logits, n, -kInfinity, 1.0, best, nullptr));
+  const float best = kernels.survey(logits, n, tops.data());
+  if (!std::isfinite(best)) return false;
+  const double shift = best + natural_log(kernels.exp_sum(logits, n, -std::numeric_limits<float>::infinity(), 1.0, best, nullptr));
   const auto logprob = [&](int id) { return logits[id] - shift; };
   out.own = logprob(token);
   out.top.clear();
