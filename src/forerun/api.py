@@ -26,7 +26,7 @@ from forerun.errors import InputError
 from forerun.models.sequence import Rule, verify_together
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.roster import Circumstances, Roster
-from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRule, Constraint
+from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRanker, ConstrainedRule, Constraint
 from forerun.sampling.fused import FusedCoupledRule, FusedRejectionRule
 from forerun.sampling.grammar import Grammars
 from forerun.sampling.params import SamplingParams
@@ -257,12 +257,14 @@ class Engine:
         if params.max_tokens is not None:
             longest = min(longest, len(prompt) + params.max_tokens)
 
+        constraint = self._constraint(params, end_tokens, len(prompt))
+
         def ranker() -> Ranker:
             own = self._pipeline(params, len(prompt))
-            return (CoupledRanker if coupled else DrawingRanker)(own, seed, self.backend.config.vocab_size)
+            ranks = (CoupledRanker if coupled else DrawingRanker)(own, seed, self.backend.config.vocab_size)
+            return ranks if constraint is None else ConstrainedRanker(ranks, constraint)
 
         guesser = self._roster.make(drafter or self.drafter, Circumstances(longest + STAGED_ROWS, ranker))
-        constraint = self._constraint(params, end_tokens, len(prompt))
         ending = Ending(
             StreamDecoder(self.tokenizer, continues=continues or constraint is not None),
             params.stop,

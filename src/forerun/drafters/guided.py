@@ -1,7 +1,10 @@
 """A drafter under a grammar: what the grammar forces is drafted for free, and what it forbids is left out.
 
-Where the grammar lets a single token follow, that token is right for certain. The wrapped drafter goes on
-behind such tokens; its guesses are kept as far as the grammar allows them.
+Where the grammar lets a single token follow, that token is right for certain. Where it lets few follow, the
+text has habits: how it spells a colon, where it breaks lines. Places of one kind allow the same set of
+tokens, whatever the text there is about, so by that set, and the token before, a habit is looked up. Such
+guesses come first, the wrapped drafter goes on behind them, and its guesses are kept as far as the grammar
+allows them.
 """
 
 from __future__ import annotations
@@ -10,20 +13,50 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from forerun.core.protocols import Budget, Drafter
 from forerun.core.tree import DraftTree, FloatArray, IntArray
 from forerun.drafters.cascade import Extender, merge, named
+from forerun.errors import ForerunError
 
-FORCED = "grammar"
-"""Who drafted a forced token, in reports."""
+NAME = "grammar"
+"""Who drafted such a token, in reports."""
+
+FEW = 256
+"""A set of tokens in more words of 32 than this allows text, and text has no habits."""
+
+MOST_HABITS = 4096
+
+CHANCES = (0.85, 0.6)
+"""Of a habit: where the token before is the same too, and elsewhere."""
+
+
+class Place(Protocol):
+    """What may follow a text."""
+
+    @property
+    def allowed(self) -> npt.NDArray[np.uint32] | None:
+        """The set of tokens, a bit each; None: all."""
+
+    @property
+    def only(self) -> int:
+        """The one token that may follow where there is no choice, else -1."""
+
+    @property
+    def complete(self) -> bool:
+        """The text must end here."""
 
 
 class Guide(Protocol):
-    """What a grammar says about a text. `history` is all of it, int32."""
+    """What a grammar says about a text. `history` is all of it, int32; `path` is drafted after it."""
 
-    def forced(self, history: IntArray, most: int) -> list[int]:
-        """The tokens, at most so many, that must follow because nothing else may."""
+    @property
+    def start(self) -> int:
+        """Tokens before the answer: the grammar is about those behind them."""
+
+    def place(self, history: IntArray, path: list[int]) -> Place:
+        """What may follow history + path."""
 
     def fitting(self, history: IntArray, path: list[int]) -> int:
         """How many tokens of `path` may follow, from its first on."""
@@ -44,9 +77,11 @@ class GuidedDrafter:
         self._guide = guide
         self._text = np.zeros(256, dtype=np.int32)
         self._length = 0
+        self._habits: dict[tuple[int, int], int] = {}
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
         self._length = 0
+        self._habits = {}
         self._append(tokens.tolist())
         self._drafter.begin(tokens, features)
 
@@ -60,18 +95,22 @@ class GuidedDrafter:
 
     def propose(self, budget: Budget) -> DraftTree:
         text = self._text[: self._length]
-        forced = self._guide.forced(text, min(budget.nodes, budget.depth))
-        if not forced:
+        tokens, chances = self._likely(text, min(budget.nodes, budget.depth))
+        if not tokens:
             return self._pruned(self._drafter.propose(budget))
-        chain = DraftTree.chain(int(text[-1]), forced)
+        chain = DraftTree.chain(int(text[-1]), tokens)
         chain = DraftTree(
-            chain.tokens, chain.parents, (FORCED,) * len(chain), {}, np.ones(len(chain), dtype=np.float32)
+            chain.tokens,
+            chain.parents,
+            (NAME,) * len(chain),
+            {},
+            np.cumprod([1.0, *chances]).astype(np.float32),
         )
-        left = Budget(budget.nodes - len(forced), budget.depth - len(forced))
+        left = Budget(budget.nodes - len(tokens), budget.depth - len(tokens))
         if left.nodes <= 0 or left.depth <= 0:
             return chain
         if isinstance(self._drafter, Extender):
-            return self._pruned(self._drafter.extend(chain, len(forced), left))
+            return self._pruned(self._drafter.extend(chain, len(tokens), left))
         guesses = self._drafter.propose(budget)
         return self._pruned(merge(chain, named(guesses, self.name), budget.nodes))
 
@@ -80,7 +119,47 @@ class GuidedDrafter:
         if end > self._text.size:
             self._text = np.concatenate([self._text, np.zeros(end, dtype=np.int32)])
         self._text[self._length : end] = tokens
-        self._length = end
+        first, self._length = self._length, end
+        for at in range(max(first, self._guide.start), end):
+            self._learn(self._text[:at], int(self._text[at]))
+
+    def _learn(self, text: IntArray, token: int) -> None:
+        """What followed the text where it had a choice."""
+        try:
+            place = self._guide.place(text, [])
+        except ForerunError:
+            return
+        if place.only < 0 and (kind := _kind(place)):
+            if len(self._habits) >= MOST_HABITS:
+                self._habits = {}
+            self._habits[kind, int(text[-1])] = self._habits[kind, -1] = token
+
+    def _likely(self, text: IntArray, most: int) -> tuple[list[int], list[float]]:
+        """Tokens that must or usually do follow, one after the other, and the chance of each."""
+        tokens: list[int] = []
+        chances: list[float] = []
+        last = int(text[-1])
+        while len(tokens) < most:
+            try:
+                place = self._guide.place(text, tokens)
+            except ForerunError:  # said when the text gets there, if it does
+                break
+            token, chance = place.only, 1.0
+            if token < 0:
+                token, chance = self._habit(_kind(place), last)
+            if token < 0:
+                break
+            tokens.append(token)
+            chances.append(chance)
+            last = token
+        return tokens, chances
+
+    def _habit(self, kind: int, last: int) -> tuple[int, float]:
+        """The token that followed at the last place of this kind, and its chance; -1 if there was none."""
+        for before, chance in zip((last, -1), CHANCES, strict=True):
+            if (token := self._habits.get((kind, before), -1)) >= 0:
+                return token, chance
+        return -1, 0.0
 
     def _pruned(self, tree: DraftTree) -> DraftTree:
         """The tree without nodes that the grammar forbids.
@@ -98,3 +177,10 @@ class GuidedDrafter:
                 fits = self._guide.fitting(text, tree.tokens[path[1:]].tolist())
                 kept.update(path[: fits + 1])
         return tree if len(kept) == len(tree) else tree.only(sorted(kept))
+
+
+def _kind(place: Place) -> int:
+    """A number for the set of tokens that are allowed; 0 where that is no small set."""
+    if place.complete or place.allowed is None or np.count_nonzero(place.allowed) > FEW:
+        return 0
+    return hash(place.allowed.tobytes())

@@ -18,6 +18,7 @@ from forerun.errors import ForerunError, InputError
 from forerun.sampling.arithmetic import Doubles
 from forerun.sampling.grammar import Grammar, reason
 from forerun.sampling.pipeline import Bits, Floats, Ints
+from forerun.sampling.ranking import Ranked
 
 MOST_KNOWN = 64
 """Places whose masks are kept: more than a draft is deep."""
@@ -52,18 +53,19 @@ class Constraint:
         vocab_size: of the model.
         ends: tokens that end the answer without being text of it; allowed exactly where the text may end.
         prompt_length: tokens before the answer.
+
+    Attributes:
+        start: as prompt_length.
     """
 
     def __init__(self, grammar: Grammar, vocab_size: int, ends: Iterable[int], prompt_length: int) -> None:
         self._grammar = grammar
-        self._ends = frozenset(ends)
-        self._end_bits = np.zeros(-(-vocab_size // 32), dtype=np.uint32)
-        for token in self._ends:
-            if token < vocab_size:
-                self._end_bits[token // 32] |= np.uint32(1 << token % 32)
-        self._size = min(vocab_size, grammar.vocab_size)
-        self._prompt_length = prompt_length
-        self._mask = np.zeros(grammar.vocab_size // 32 + 1, dtype=np.uint32)
+        self._ends = frozenset(token for token in ends if token < vocab_size)
+        self.start = prompt_length
+        words, self._mask_words = -(-vocab_size // 32), grammar.vocab_size // 32 + 1
+        self._mask = np.zeros(max(words, self._mask_words), dtype=np.uint32)
+        self._tokens = bits(range(min(vocab_size, grammar.vocab_size)), words)
+        self._end_bits = bits(self._ends, words)
         self._restart()
 
     def place(self, history: Ints, path: list[int]) -> Place:
@@ -84,16 +86,6 @@ class Constraint:
         found = self._known[n] = self._look()
         return found
 
-    def forced(self, history: Ints, most: int) -> list[int]:
-        """The tokens, at most so many, that must follow because nothing else may."""
-        found: list[int] = []
-        try:
-            while len(found) < most and (token := self.place(history, found).only) >= 0:
-                found.append(token)
-        except ForerunError:  # said where the text gets there, if it does
-            pass
-        return found
-
     def fitting(self, history: Ints, path: list[int]) -> int:
         """How many tokens of `path` may follow history, from its first on. End tokens are not judged."""
         if not self._go(self._answer(history, [])):
@@ -103,8 +95,8 @@ class Constraint:
 
     def _answer(self, history: Ints, path: list[int]) -> Ints:
         """int32: what of the text belongs to the answer."""
-        drafted = path[max(self._prompt_length - len(history), 0) :]
-        answer: Ints = np.concatenate([history[self._prompt_length :], np.array(drafted, dtype=np.int32)])
+        drafted = path[max(self.start - len(history), 0) :]
+        answer: Ints = np.concatenate([history[self.start :], np.array(drafted, dtype=np.int32)])
         return answer
 
     def _restart(self) -> None:
@@ -138,20 +130,16 @@ class Constraint:
 
     def _look(self) -> Place:
         """What may follow where the matcher is."""
-        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, 4 * self._mask_words)
         self._check()
         end = self._grammar.vocab_size
-        may_end = bool(self._mask[end // 32] >> np.uint32(end % 32) & 1)
-        allowed: Bits = np.zeros_like(self._end_bits)
-        words, odd = divmod(self._size, 32)
-        allowed[:words] = self._mask[:words]
-        if odd:
-            allowed[words] = self._mask[words] & np.uint32((1 << odd) - 1)
+        may_end = int(self._mask[end // 32]) >> end % 32 & 1
+        allowed = self._mask[: self._tokens.size] & self._tokens
         if not may_end:
             return Place(allowed, _only(allowed))
         if allowed.any():
             return Place(allowed | self._end_bits)
-        return Place(self._end_bits if self._end_bits.any() else None, complete=True)
+        return Place(self._end_bits if self._ends else None, complete=True)
 
     def _check(self) -> None:
         if not self._matcher.is_error():
@@ -163,13 +151,20 @@ class Constraint:
         raise ForerunError(f"the answer cannot follow the {self._grammar.name} any further: {why}")
 
 
+def bits(tokens: Iterable[int], words: int) -> Bits:
+    """uint32 [words]: the set of these tokens, as in `Place`."""
+    which = np.zeros(32 * words, dtype=np.bool_)
+    which[list(tokens)] = True
+    return np.packbits(which, bitorder="little").view("<u4").astype(np.uint32)
+
+
 def _only(allowed: Bits) -> int:
     """The token whose bit is the only one, or -1."""
-    words = np.flatnonzero(allowed)
-    if words.size != 1:
+    if np.count_nonzero(allowed) != 1:
         return -1
-    word = int(allowed[words[0]])
-    return 32 * int(words[0]) + word.bit_length() - 1 if word & (word - 1) == 0 else -1
+    at = int(allowed.argmax())
+    word = int(allowed[at])
+    return 32 * at + word.bit_length() - 1 if word & (word - 1) == 0 else -1
 
 
 class MaskedRule(Protocol):
@@ -208,6 +203,43 @@ class ConstrainedRule:
         if place.only >= 0 and place.only not in self._forbidden:
             return place.only
         return self._rule.choose(logits, history, path, candidates, proposal, place.allowed)
+
+
+class Ranker(Protocol):
+    """As in `drafters.model`: turns a draft model's logits into candidates."""
+
+    @property
+    def drawn(self) -> bool: ...
+
+    def rank(self, logits: Floats, history: Ints, path: list[int], count: int) -> Ranked: ...
+
+
+class ConstrainedRanker:
+    """A draft model's candidates, of those tokens only that a constraint allows: as the target will choose.
+
+    Args:
+        ranker: of the draft model.
+        constraint: of this generation; the rule's may be shared.
+    """
+
+    def __init__(self, ranker: Ranker, constraint: Constraint) -> None:
+        self.drawn = ranker.drawn
+        self._ranker = ranker
+        self._constraint = constraint
+
+    def rank(self, logits: Floats, history: Ints, path: list[int], count: int) -> Ranked:
+        """At most `count` candidates for what follows history + path."""
+        try:
+            allowed = self._constraint.place(history, path).allowed
+            if allowed is not None:
+                masked = np.full_like(logits, -np.inf)
+                known = np.flatnonzero(np.unpackbits(allowed.astype("<u4").view(np.uint8), bitorder="little"))
+                known = known[known < logits.size]
+                masked[known] = logits[known]
+                return self._ranker.rank(masked, history, path, count)
+        except ForerunError:  # nothing can be chosen here; if the text gets here, that is said then
+            pass
+        return self._ranker.rank(logits, history, path, count)
 
 
 class ConstrainedEnd:

@@ -26,6 +26,10 @@ MOST_KEPT = 32
 WHITESPACE = r"[ ]|\n{1,2}[ \t]{0,40}"
 """Between the parts of a JSON text: as people and models write it, but no endless stretch of it."""
 
+SLICES = [rf'[^"\\\x00-\x1F\x7F]{many}' for many in ("{1,6}", "{1,12}", "+")]
+"""Sets of tokens that are looked at as a whole where all of them may follow: parts of JSON strings, short
+ones also for strings with a greatest length. More sets make masks faster, and take longer to prepare."""
+
 POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 EXCERPT = re.compile(r"\s*(\d+ \|.*|\^+\s*)$")
 
@@ -221,5 +225,5 @@ def _tokens_for(vocabulary: Vocabulary, end_tokens: Collection[int]) -> LLTokeni
     from llguidance import LLTokenizer, TokenizerWrapper
 
     words = _Words(vocabulary, end_tokens)
-    words.greedy = LLTokenizer(TokenizerWrapper(words))
+    words.greedy = LLTokenizer(TokenizerWrapper(words), slices=SLICES)
     return words.greedy
