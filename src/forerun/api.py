@@ -264,7 +264,8 @@ class Engine:
             ranks = (CoupledRanker if coupled else DrawingRanker)(own, seed, self.backend.config.vocab_size)
             return ranks if constraint is None else ConstrainedRanker(ranks, constraint)
 
-        guesser = self._roster.make(drafter or self.drafter, Circumstances(longest + STAGED_ROWS, ranker))
+        names = drafter or self.drafter
+        guesser = self._roster.make(names, Circumstances(longest + STAGED_ROWS, ranker))
         ending = Ending(
             StreamDecoder(self.tokenizer, continues=continues or constraint is not None),
             params.stop,
@@ -282,11 +283,11 @@ class Engine:
         )
         report = Report(prompt_tokens=len(prompt))
         answer = Answer(ending, params.logprobs, seed, report)
-        return Task(
-            target, guesser, list(prompt), self._policy(guesser), stop, params.max_tokens, report, answer
-        )
+        # a grammar knows what follows at any place, and looks there anyway: it must be asked every step
+        policy = self._policy(guesser, rests=constraint is None or self._roster.runs_model(names))
+        return Task(target, guesser, list(prompt), policy, stop, params.max_tokens, report, answer)
 
-    def _policy(self, drafter: Drafter) -> Policy:
+    def _policy(self, drafter: Drafter, rests: bool) -> Policy:
         """Decides how much of what is drafted is verified."""
         if isinstance(drafter, NoDrafter):
             return FixedBudget(0, 0)
@@ -295,7 +296,7 @@ class Engine:
             return FixedBudget(guesses, guesses)
         if self._curve is None:
             self._curve = CostCurve(self._measure())
-        return CostBudget(self._curve, MOST_DRAFTED, MOST_DRAFTED)
+        return CostBudget(self._curve, MOST_DRAFTED, MOST_DRAFTED, rests=rests)
 
     def _pipeline(self, params: SamplingParams, prompt_length: int) -> Pipeline:
         end_tokens = () if params.ignore_end else self.end_tokens

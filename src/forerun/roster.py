@@ -99,6 +99,10 @@ class Roster:
 
         return CascadeDrafter(drafters)
 
+    def runs_model(self, names: str) -> bool:
+        """Whether drafting costs forwards of a model."""
+        return any(name.partition(":")[0] in ("draft", "skip") for name in self._split(names))
+
     def _split(self, names: str) -> list[str]:
         found = [AUTO if name == "auto" else name for name in names.split(",")]
         if len(found) > 1 and "none" in found:

@@ -58,10 +58,13 @@ class CostBudget:
     Args:
         curve: of the target.
         nodes, depth: the most ever proposed.
+        rests: whether a drafter that takes time and does not pay is left alone for some steps. If not, what
+            it takes is not counted either: it is asked anyway.
     """
 
-    def __init__(self, curve: CostCurve, nodes: int = 15, depth: int = 12) -> None:
+    def __init__(self, curve: CostCurve, nodes: int = 15, depth: int = 12, *, rests: bool = True) -> None:
         self._curve = curve
+        self._rests = rests
         self._most = Budget(nodes, depth)
         self._records: dict[tuple[str, str, int], Record] = {}
         self._draft = 0.0  # seconds a proposal, lately
@@ -79,7 +82,8 @@ class CostBudget:
         """The part of the proposed tree that is worth verifying; `seconds`: what proposing took."""
         if not self._asked:
             return tree
-        self._draft = seconds if self._draft == 0 else 0.8 * self._draft + 0.2 * seconds
+        if self._rests:
+            self._draft = seconds if self._draft == 0 else 0.8 * self._draft + 0.2 * seconds
         plain = self._curve(1)
         chances = self._chances(tree)
         order = np.argsort(-chances[1:], kind="stable") + 1

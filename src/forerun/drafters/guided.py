@@ -31,6 +31,9 @@ MOST_HABITS = 4096
 CHANCES = (0.85, 0.6)
 """Of a habit: where the token before is the same too, and elsewhere."""
 
+LEAST_CHANCE = 0.25
+"""A chain of habits that is less likely goes no further."""
+
 
 class Place(Protocol):
     """What may follow a text."""
@@ -104,7 +107,7 @@ class GuidedDrafter:
             chain.parents,
             (NAME,) * len(chain),
             {},
-            np.cumprod([1.0, *chances]).astype(np.float32),
+            np.array([1.0, *chances], dtype=np.float32),
         )
         left = Budget(budget.nodes - len(tokens), budget.depth - len(tokens))
         if left.nodes <= 0 or left.depth <= 0:
@@ -135,22 +138,23 @@ class GuidedDrafter:
             self._habits[kind, int(text[-1])] = self._habits[kind, -1] = token
 
     def _likely(self, text: IntArray, most: int) -> tuple[list[int], list[float]]:
-        """Tokens that must or usually do follow, one after the other, and the chance of each."""
+        """Tokens that must or usually do follow, and for each the chance that the text goes through it."""
         tokens: list[int] = []
         chances: list[float] = []
-        last = int(text[-1])
+        last, sure = int(text[-1]), 1.0
         while len(tokens) < most:
             try:
                 place = self._guide.place(text, tokens)
             except ForerunError:  # said when the text gets there, if it does
                 break
-            token, chance = place.only, 1.0
+            token = place.only
             if token < 0:
                 token, chance = self._habit(_kind(place), last)
-            if token < 0:
+                sure *= chance
+            if token < 0 or sure < LEAST_CHANCE:
                 break
             tokens.append(token)
-            chances.append(chance)
+            chances.append(sure)
             last = token
         return tokens, chances
 
