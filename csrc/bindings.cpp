@@ -6,6 +6,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -213,6 +214,12 @@ class Model {
     decoder_ = std::make_unique<Decoder>(std::move(shape), std::move(taken), std::move(team), kernels_);
   }
 
+  Model(const Model& whole, int layers)
+      : team_(whole.team_),
+        kernels_(whole.kernels_),
+        decoder_(std::make_unique<Decoder>(*whole.decoder_, layers)),
+        busy_(whole.busy_) {}
+
   nb::tuple forward(const Ints& tokens, const Ints& parents, const Ints& owners, std::vector<Cache*> caches, const Ints& logits_rows,
                     const Ints& taps) {
     if (parents.size() != tokens.size() || owners.size() != tokens.size()) throw std::invalid_argument("forward: arrays of different lengths");
@@ -234,7 +241,7 @@ class Model {
     nb::capsule features_owner = capsule(features);
     {
       nb::gil_scoped_release release;
-      std::lock_guard<std::mutex> lock(busy_);
+      std::lock_guard<std::mutex> lock(*busy_);
       decoder_->forward(batch, logits->buffer.as<float>(), features->buffer.as<float>());
     }
     const size_t vocab = static_cast<size_t>(decoder_->shape().vocab);
@@ -263,7 +270,7 @@ class Model {
   const Kernels* kernels_;
   std::unique_ptr<Decoder> decoder_;
   std::shared_ptr<Pool> logits_ = std::make_shared<Pool>(), features_ = std::make_shared<Pool>();
-  std::mutex busy_;
+  std::shared_ptr<std::mutex> busy_ = std::make_shared<std::mutex>();  // one for all that share a team
 };
 
 }  // namespace
@@ -304,6 +311,7 @@ NB_MODULE(_core, m) {
            "inv_freq"_a, "weights"_a, "team"_a, "kernels"_a)
       .def("forward", &Model::forward, "tokens"_a, "parents"_a, "owners"_a, "caches"_a, "logits"_a, "taps"_a,
            "Computes and stages rows; returns logits [wanted, vocab] and features [rows, taps, hidden].")
+      .def("first_layers", [](const Model& self, int layers) { return std::make_unique<Model>(self, layers); }, "layers"_a)
       .def("argmax", &Model::argmax, "row"_a)
       .def_prop_ro("kernels", &Model::kernels)
       .def_prop_ro("threads", &Model::threads)

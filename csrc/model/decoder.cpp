@@ -185,7 +185,7 @@ void Forward::work(Member& me) {
   embed(me);
   lap(me, &Profile::other);
   for (int l = 0; l < shape_.layers; l++) {
-    const LayerWeights& layer = d_.weights_.layers[l];
+    const LayerWeights& layer = d_.weights_->layers[l];
     tap(me, l);
     project_heads(me, layer, l);
     lap(me, &Profile::linear);
@@ -226,7 +226,7 @@ void Forward::prepare_all(const Prepared& into, unsigned kinds, int inputs, int6
 void Forward::embed(Member& me) {
   const int half = shape_.head_dim / 2;
   share(me, n_, 1, [&](int64_t i, int64_t) {
-    d_.weights_.embed.unpack_row(batch_.tokens[i], hidden_row(i));
+    d_.weights_->embed.unpack_row(batch_.tokens[i], hidden_row(i));
     const float position = static_cast<float>(plan_.rows[i].position);
     for (int j = 0; j < half; j++) {
       const double angle = position * shape_.inv_freq[j];
@@ -412,7 +412,7 @@ void Forward::last_state(Member& me) {
   if (std::find(batch_.taps.begin(), batch_.taps.end(), shape_.layers) == batch_.taps.end()) return;
   share(me, n_, 1, [&](int64_t i, int64_t) {
     float* state = private_[me.thread].norm;
-    k_.rms_norm(hidden_row(i), d_.weights_.norm.data(), shape_.hidden, shape_.norm_eps, state);
+    k_.rms_norm(hidden_row(i), d_.weights_->norm.data(), shape_.hidden, shape_.norm_eps, state);
     for (size_t t = 0; t < taps; t++)
       if (batch_.taps[t] == shape_.layers)
         std::memcpy(features_ + (i * taps + t) * shape_.hidden, state, shape_.hidden * sizeof(float));
@@ -422,10 +422,10 @@ void Forward::last_state(Member& me) {
 // The last norm and the head, over the rows whose logits are wanted only.
 void Forward::head(Member& me) {
   if (wanted_ == 0) return;
-  const PackedLinear& head = d_.weights_.head.empty() ? d_.weights_.embed : d_.weights_.head;
+  const PackedLinear& head = d_.weights_->head.empty() ? d_.weights_->embed : d_.weights_->head;
   const unsigned kinds = kinds_of({&head});
   auto x = inputs(me, wanted_, [this, kinds, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
-    k_.rms_norm(hidden_row(batch_.logits[i]), d_.weights_.norm.data(), shape_.hidden, shape_.norm_eps, mine);
+    k_.rms_norm(hidden_row(batch_.logits[i]), d_.weights_->norm.data(), shape_.hidden, shape_.norm_eps, mine);
     prepare_all(into, kinds, shape_.hidden, i, mine);
   });
   const Linear& view = head.view();
@@ -437,7 +437,10 @@ void Forward::head(Member& me) {
 }
 
 Decoder::Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Team> team, const Kernels* kernels)
-    : shape_(std::move(shape)), weights_(std::move(weights)), team_(std::move(team)), kernels_(kernels) {
+    : shape_(std::move(shape)),
+      weights_(std::make_shared<const DecoderWeights>(std::move(weights))),
+      team_(std::move(team)),
+      kernels_(kernels) {
   const DecoderShape& s = shape_;
   const auto require = [](bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(std::string("decoder: ") + what);
@@ -445,15 +448,15 @@ Decoder::Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Tea
   require(s.layers > 0 && s.hidden > 0 && s.intermediate > 0 && s.heads > 0 && s.kv_heads > 0 && s.vocab > 0, "a size is not positive");
   require(s.heads % s.kv_heads == 0, "heads are not a multiple of key-value heads");
   require(s.head_dim > 0 && s.head_dim % 2 == 0 && s.inv_freq.size() == static_cast<size_t>(s.head_dim / 2), "rotary frequencies do not fit the head size");
-  require(weights_.layers.size() == static_cast<size_t>(s.layers), "layers are missing");
+  require(weights_->layers.size() == static_cast<size_t>(s.layers), "layers are missing");
   const auto shaped = [&](const PackedLinear& w, int outputs, int inputs) {
     require(!w.empty() && w.view().outputs == outputs && w.view().inputs == inputs, "a weight has another shape than the model says");
   };
   const auto sized = [&](const std::vector<float>& norm, int n) { require(norm.size() == static_cast<size_t>(n), "a norm has another size than the model says"); };
-  shaped(weights_.embed, s.vocab, s.hidden);
-  if (!weights_.head.empty()) shaped(weights_.head, s.vocab, s.hidden);
-  sized(weights_.norm, s.hidden);
-  for (const LayerWeights& layer : weights_.layers) {
+  shaped(weights_->embed, s.vocab, s.hidden);
+  if (!weights_->head.empty()) shaped(weights_->head, s.vocab, s.hidden);
+  sized(weights_->norm, s.hidden);
+  for (const LayerWeights& layer : weights_->layers) {
     shaped(layer.q, s.heads * s.head_dim, s.hidden);
     shaped(layer.k, s.kv_heads * s.head_dim, s.hidden);
     shaped(layer.v, s.kv_heads * s.head_dim, s.hidden);
@@ -466,6 +469,12 @@ Decoder::Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Tea
     if (!layer.q_norm.empty()) sized(layer.q_norm, s.head_dim);
     if (!layer.k_norm.empty()) sized(layer.k_norm, s.head_dim);
   }
+}
+
+Decoder::Decoder(const Decoder& whole, int layers)
+    : shape_(whole.shape_), weights_(whole.weights_), team_(whole.team_), kernels_(whole.kernels_) {
+  if (layers < 1 || layers > shape_.layers) throw std::invalid_argument("decoder: no so many layers");
+  shape_.layers = layers;
 }
 
 int Decoder::logits_stride() const { return (shape_.vocab + kTile - 1) / kTile * kTile; }

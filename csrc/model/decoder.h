@@ -54,6 +54,8 @@ class Decoder {
  public:
   Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Team> team, const Kernels* kernels);
 
+  // The first `layers` layers of another decoder, then its norm and head. The weights are shared.
+  Decoder(const Decoder& whole, int layers);
   ~Decoder();
 
   const DecoderShape& shape() const { return shape_; }
@@ -68,7 +70,7 @@ class Decoder {
  private:
   friend class Forward;
   DecoderShape shape_;
-  DecoderWeights weights_;
+  std::shared_ptr<const DecoderWeights> weights_;
   std::shared_ptr<Team> team_;
   const Kernels* kernels_;
   Buffer workspace_;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -60,6 +61,11 @@ class CpuBackend:
         states = np.array(taps, dtype=np.int32)
         wanted, features = self._model.forward(rows.tokens, rows.parents, rows.owner, caches, logits, states)
         return Output(wanted, features)
+
+    def first_layers(self, layers: int) -> CpuBackend:
+        """The model's first layers, then its norm and head. The weights are shared, and not counted again."""
+        config = replace(self.config, layers=layers)
+        return CpuBackend(config, self._model.first_layers(layers), self.kv, {})
 
     def profile(self) -> dict[str, float]:
         """Seconds that the last forward spent in `linear`, `attention`, `head` and `other`."""
