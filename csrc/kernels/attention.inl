@@ -7,8 +7,6 @@
 namespace forerun {
 namespace FORERUN_ISA {
 
-static constexpr int kBlocks = kChunk / kKeyBlock;
-
 static inline vf load_kv(const float* p) { return load(p); }
 static inline vf load_kv(const uint16_t* p) { return load_f16(p); }
 static inline vf load_kv(const int8_t* p) { return load_s8(p); }
@@ -178,21 +176,21 @@ static inline int at_least(int a, int b) { return a > b ? a : b; }
 
 // Softmax weights of one query's scores s[0 .. kChunk), of which [lo, hi) count; the part's header is written.
 static void soften(float* s, int lo, int hi, float* part) {
-  for (int i = 0; i < lo; i++) s[i] = -__builtin_inff();
+  const int first = lo / kLanes, last = (hi + kLanes - 1) / kLanes;  // vectors that have anything to say
+  for (int i = first * kLanes; i < lo; i++) s[i] = -__builtin_inff();
   vf top = set1(-__builtin_inff());
-  for (int b = 0; b < kBlocks; b++) {
+  for (int b = first; b < last; b++) {
     const vf v = keep_first(load(s + b * kLanes), hi - b * kLanes, -__builtin_inff());
     top = max(v, top);
   }
   const float maximum = hmax(top);
   vf sum = zero();
-  for (int b = 0; b < kBlocks; b++) {
+  for (int b = first; b < last; b++) {
     vf w = exp(sub(load(s + b * kLanes), set1(maximum)));
     w = keep_first(w, hi - b * kLanes, 0.0f);
     store(s + b * kLanes, w);
     sum = add(sum, w);
   }
-  for (int i = 0; i < lo; i++) s[i] = 0.0f;
   part[0] = maximum;
   part[1] = hsum(sum);
 }
