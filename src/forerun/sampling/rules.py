@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from forerun.sampling.arithmetic import Doubles
+from forerun.sampling.arithmetic import Doubles, lane_sum
 from forerun.sampling.noise import ACCEPT, GROUP_SIZE, MOST_GUMBEL, gumbel, least_exponential, uniforms
 from forerun.sampling.pipeline import Bits, Floats, Ints, Pipeline, first_best
 
@@ -105,8 +105,7 @@ def choose_by_rejection(
     Args:
         target: float64 [vocabulary], a distribution.
         candidates: [k] tokens drawn without replacement from `proposal`, in the order drawn; distinct tokens,
-            or
-            repeated ones that are then refused.
+            or repeated ones that are then refused.
         proposal: float64 [vocabulary], a distribution, or None: each candidate was chosen, not drawn.
         draws: float64 [k + 1], uniform in (0, 1), one for each decision.
     """
@@ -121,9 +120,9 @@ def choose_by_rejection(
         if source is not None:
             np.maximum(left - source, 0.0, out=left)
             source[token] = 0.0
-            source /= source.sum() or 1.0
+            source /= lane_sum(source) or 1.0
         left[token] = 0.0
-        total = left.sum()
+        total = lane_sum(left)
         if total <= 0:  # target and proposal are equal but for rounding
             return token
         left /= total
