@@ -27,6 +27,7 @@ namespace {
 using Bits = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Proposal = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
 
 std::vector<int32_t> ints(const Ints& a) { return {a.data(), a.data() + a.size()}; }
@@ -98,6 +99,17 @@ void bind_sampling(nb::module_& m) {
            },
            "logits"_a, "history"_a, "path"_a, "allowed"_a.none() = nb::none(),
            "The token that follows; -1: a logit is not a number; -2: nothing is allowed.")
+      .def("choose_by_rejection",
+           [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path,
+              const std::vector<int32_t>& candidates, const std::optional<Proposal>& proposal, const std::optional<Bits>& allowed) {
+             const Call call(self, logits, history, path, allowed);
+             for (int32_t token : candidates)
+               if (token < 0 || token >= self.vocab()) throw std::invalid_argument("a candidate outside the vocabulary");
+             if (proposal && proposal->size() != static_cast<size_t>(self.vocab())) throw std::invalid_argument("a proposal over another vocabulary");
+             return self.choose_by_rejection(logits.data(), call.text, call.allowed, candidates, proposal ? proposal->data() : nullptr);
+           },
+           "logits"_a, "history"_a, "path"_a, "candidates"_a, "proposal"_a.none(), "allowed"_a.none() = nb::none(),
+           "As choose, by the rejection rule.")
       .def("probabilities",
            [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, const std::optional<Bits>& allowed) {
              const Call call(self, logits, history, path, allowed);

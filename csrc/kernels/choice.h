@@ -18,7 +18,7 @@ constexpr double kExpTerms[13] = {1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 362
                                   1.0 / 2.0,         1.0 / 1.0,        1.0 / 1.0};  // 1 / 12!, ..., 1 / 0!
 
 // sampling/noise.py
-constexpr uint32_t kGumbelStream = 0, kGroupStream = 3;
+constexpr uint32_t kGumbelStream = 0, kAcceptStream = 1, kGroupStream = 3;
 constexpr uint32_t kPhiloxMultiply0 = 0xD2511F53u, kPhiloxMultiply2 = 0xCD9E8D57u;
 constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9u, kPhiloxWeyl1 = 0xBB67AE85u;
 

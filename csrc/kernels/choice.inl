@@ -193,11 +193,15 @@ static Masses tally(const float* x, int n, const float* tops, float least, float
   return {all.total(), from.total(), above.total()};
 }
 
-static double exp_sum(const float* x, int n, float least, double temperature, double best, double* weights) {
+static double exp_sum(const float* x, int n, const float* tops, float least, double temperature, double best, double* weights) {
   constexpr double kMagic = 6755399441055744.0;  // 1.5 * 2^52: the whole part in the lowest bits
   float spare[kBlock];
   doubles sums[8 / kDoubles] = {};
   for (int b = 0; b < blocks_in(n); b++) {
+    if (!(tops[b] >= least)) {
+      for (int i = b * kBlock; weights != nullptr && i < n && i < (b + 1) * kBlock; i++) weights[i] = 0.0;
+      continue;
+    }
     const float* block = block_at(x, n, b, spare);
     for (int i = 0; i < kBlock; i += 8)
       for (int j = 0; j < 8 / kDoubles; j++) {

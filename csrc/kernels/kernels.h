@@ -82,7 +82,8 @@ struct Kernels {
   Masses (*tally)(const float* x, int n, const float* tops, float least, float value, float top, float scale);
   // Exactly lane_sum of exp(x / temperature - best), where values below `least` have none. weights: [n] the summands, or
   // null.
-  double (*exp_sum)(const float* x, int n, float least, double temperature, double best, double* weights);
+  double (*exp_sum)(const float* x, int n, const float* tops, float least, double temperature, double best,
+                    double* weights);
   // The two words of each group's noise; and a bound on x / temperature + noise - top / temperature for the values of the
   // group's block, -inf where all are below `least`. noise: room for a multiple of 16 groups.
   void (*lift)(uint64_t seed, uint32_t position, const float* tops, int groups, float least, float top,

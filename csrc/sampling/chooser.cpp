@@ -8,6 +8,7 @@
 
 #include "kernels/choice.h"
 #include "sampling/arithmetic.h"
+#include "sampling/rejection.h"
 
 namespace forerun {
 namespace {
@@ -87,7 +88,7 @@ bool Chooser::kept_by_top_p(const Place& place) {
     if (masses.from - exponential(score(place.value) - best_) < enough - error) return true;  // even with all equals before it
     if (masses.above > enough + error) return false;                                          // even with none
   }
-  const double mass = kernels_->exp_sum(row_, vocab_, least_, settings_.temperature, best_, nullptr);
+  const double mass = kernels_->exp_sum(row_, vocab_, tops_.data(), least_, settings_.temperature, best_, nullptr);
   return exact_mass_before(place) < settings_.top_p * mass;
 }
 
@@ -115,14 +116,25 @@ int Chooser::probabilities(const float* logits, const Text& text, const uint32_t
     out[first(top_)] = 1.0;
     return 0;
   }
-  const double mass = kernels_->exp_sum(row_, vocab_, least_, settings_.temperature, best_, out);
+  const double mass = kernels_->exp_sum(row_, vocab_, tops_.data(), least_, settings_.temperature, best_, out);
   if (settings_.top_p < 1.0) cut_nucleus(settings_.top_p * mass, out);
   if (settings_.has_min_p)
     for (int i = 0; i < vocab_; i++)
-      if (score(row_[i]) < best_ + settings_.log_min_p) out[i] = 0.0;
+      if (out[i] != 0.0 && score(row_[i]) < best_ + settings_.log_min_p) out[i] = 0.0;
   const double sum = lane_sum(out, vocab_);
-  for (int i = 0; i < vocab_; i++) out[i] /= sum;
+  for (size_t block = 0; block < tops_.size(); block++) {
+    if (tops_[block] < least_) continue;
+    const int begin = static_cast<int>(block) * kBlock, end = std::min(vocab_, begin + kBlock);
+    for (int i = begin; i < end; i++) out[i] /= sum;
+  }
   return 0;
+}
+
+int Chooser::choose_by_rejection(const float* logits, const Text& text, const uint32_t* allowed, const std::vector<int32_t>& candidates,
+                                 const double* proposal) {
+  left_.resize(static_cast<size_t>(vocab_));
+  if (const int wrong = probabilities(logits, text, allowed, left_.data())) return wrong;
+  return reject(left_, candidates, proposal, source_, settings_.seed, static_cast<uint32_t>(text.length()));
 }
 
 // Leaves of the weights those of the first tokens in their order whose sum is enough.

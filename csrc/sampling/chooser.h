@@ -42,6 +42,10 @@ class Chooser {
   // would on the same mistakes, else 0.
   int probabilities(const float* logits, const Text& text, const uint32_t* allowed, double* out);
 
+  // The token by sampling/rules.py's RejectionRule instead. candidates: ids of the vocabulary; proposal: [vocab], or null.
+  int choose_by_rejection(const float* logits, const Text& text, const uint32_t* allowed, const std::vector<int32_t>& candidates,
+                          const double* proposal);
+
  private:
   int look(const float* row);
   int first(float value) const;
@@ -60,6 +64,7 @@ class Chooser {
 
   NoisySearch search_;
   Scratch scratch_;
+  std::vector<double> left_, source_;  // of the rejection rule
 
   // of the row being chosen from
   const float* row_ = nullptr;

@@ -14,7 +14,7 @@ bool log_probabilities(const Kernels& kernels, const float* logits, int n, int t
   std::vector<float> tops(static_cast<size_t>(n + kBlock - 1) / kBlock);
   const float best = kernels.survey(logits, n, tops.data());
   if (!std::isfinite(best)) return false;
-  const double shift = best + natural_log(kernels.exp_sum(logits, n, -std::numeric_limits<float>::infinity(), 1.0, best, nullptr));
+  const double shift = best + natural_log(kernels.exp_sum(logits, n, tops.data(), -std::numeric_limits<float>::infinity(), 1.0, best, nullptr));
   const auto logprob = [&](int id) { return logits[id] - shift; };
   out.own = logprob(token);
   out.top.clear();

@@ -24,8 +24,8 @@ inline std::array<uint32_t, 4> philox(uint64_t seed, uint32_t index, uint32_t po
   return {c0, c1, c2, c3};
 }
 
-// Exponential noise of a word.
-inline double exponential_noise(uint32_t word) { return -natural_log((word + 0.5) * 0x1p-32); }
+inline double uniform_noise(uint32_t word) { return (word + 0.5) * 0x1p-32; }
+inline double exponential_noise(uint32_t word) { return -natural_log(uniform_noise(word)); }
 
 // What a group's two words say: the least exponential noise in the group, and who has it.
 inline double least_noise(uint32_t word) { return exponential_noise(word) / kBlock; }

@@ -77,6 +77,8 @@ class Model:
         self, tokens: Ints, parents: Ints, owners: Ints, caches: list[Cache], logits: Ints, taps: Ints
     ) -> tuple[Floats, Floats]:
         """Compute and stage rows; logits [wanted, vocab] and features [rows, taps, hidden]."""
+    def first_layers(self, layers: int) -> Model:
+        """The first layers, then the norm and the head; the weights are shared."""
     def argmax(self, row: Floats) -> int: ...
     @property
     def kernels(self) -> str: ...
@@ -110,6 +112,16 @@ class Chooser:
     ) -> None: ...
     def choose(self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None = None) -> int:
         """The token that follows; -1: a logit is not a number; -2: nothing is allowed."""
+    def choose_by_rejection(
+        self,
+        logits: Floats,
+        history: Ints,
+        path: list[int],
+        candidates: list[int],
+        proposal: Doubles | None,
+        allowed: Bits | None = None,
+    ) -> int:
+        """As `choose`, by the rejection rule."""
     def probabilities(
         self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None = None
     ) -> tuple[int, Doubles]:

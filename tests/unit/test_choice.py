@@ -201,17 +201,29 @@ def test_generations_share_nothing() -> None:
     assert texts() == first
 
 
-@settings(deadline=None, max_examples=50)
-@given(seed=st.integers(0, 2**32), size=st.sampled_from(SIZES), count=st.integers(0, 4), drawn=st.booleans())
-def test_rejection_is_the_reference_too(seed: int, size: int, count: int, drawn: bool) -> None:
+@settings(deadline=None, max_examples=200)
+@given(
+    data=st.data(),
+    size=st.sampled_from(SIZES),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 2**64 - 1),
+    drawn=st.booleans(),
+)
+def test_rejection_equal_to_the_reference(
+    data: st.DataObject, size: int, kind: str, seed: int, drawn: bool
+) -> None:
+    params = data.draw(asked(size))
     draw = np.random.default_rng(seed)
-    params = SamplingParams(temperature=0.8, top_p=0.95, top_k=40)
-    proposal = draw.dirichlet(np.ones(size)) if drawn else None
-    candidates = draw.permutation(size)[:count].tolist()
-    logits = draw.normal(size=size).astype(np.float32)
-    rules = [rule(Pipeline(params, size, (), 0), seed) for rule in (RejectionRule, FusedRejectionRule)]
-    tokens = [rule.choose(logits, NO_TEXT, [0], candidates, proposal) for rule in rules]
-    assert tokens[0] == tokens[1]
+    rules = (
+        RejectionRule(Pipeline(params, size, (), 0), seed),
+        FusedRejectionRule(Pipeline(params, size, (), 0), seed, data.draw(st.sampled_from(KERNELS))),
+    )
+    for place in range(3):
+        logits = numbers(kind, size, draw)
+        proposal = draw.dirichlet(np.full(size, 0.1)) if drawn else None
+        candidates = np.argsort(-draw.random(size) - logits)[: data.draw(st.integers(0, 4))].tolist()
+        call = (logits, NO_TEXT, [0] * place, candidates + candidates[:1], proposal)
+        assert outcome(rules[1], *call) == outcome(rules[0], *call)
 
 
 @given(

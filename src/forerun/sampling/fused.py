@@ -1,5 +1,5 @@
-"""The coupled rule and log-probabilities by the C++ core: the same tokens and bits as `rules.CoupledRule` and
-`logprobs.token_logprob` give, in microseconds."""
+"""Both rules and log-probabilities by the C++ core: the same tokens and bits as `rules` and `logprobs` give,
+in microseconds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import numpy as np
 from forerun import _core
 from forerun.sampling.arithmetic import Doubles, log
 from forerun.sampling.logprobs import TokenLogprob, token_logprob
-from forerun.sampling.noise import ACCEPT, uniforms
 from forerun.sampling.pipeline import Bits, Floats, Ints, Pipeline, first_best
-from forerun.sampling.rules import choose_by_rejection
 
 
 class FusedCoupledRule:
@@ -46,7 +44,6 @@ class FusedRejectionRule:
 
     def __init__(self, pipeline: Pipeline, seed: int, kernels: str = "") -> None:
         self._pipeline = pipeline
-        self._seed = seed
         self._chooser = new_chooser(pipeline, seed, kernels)
 
     def choose(
@@ -58,12 +55,10 @@ class FusedRejectionRule:
         proposal: Doubles | None,
         allowed: Bits | None = None,
     ) -> int:
-        wrong, target = self._chooser.probabilities(logits, history, path, allowed)
-        if wrong:
+        token = self._chooser.choose_by_rejection(logits, history, path, candidates, proposal, allowed)
+        if token < 0:  # the reference says what is wrong
             first_best(self._pipeline.processed(logits, history, path, allowed))
-        count = np.arange(len(candidates) + 1, dtype=np.int64)
-        draws = uniforms(self._seed, len(history) + len(path), ACCEPT, count)
-        return choose_by_rejection(target, candidates, proposal, draws)
+        return token
 
 
 def new_chooser(pipeline: Pipeline, seed: int, kernels: str = "") -> _core.Chooser:
