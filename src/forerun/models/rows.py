@@ -24,8 +24,8 @@ class Cache(Protocol):
         """Committed and staged tokens that fit."""
 
     def commit(self, path: IntArray) -> None:
-        """Keep these rows of the last forward: int32 indices among this cache's own rows, root first, each the
-        child of the one before. The other staged rows never happened."""
+        """Keep these rows of the last forward: int32 indices among this cache's own rows, root first, each
+        the child of the one before. The other staged rows never happened."""
 
     def truncate(self, length: int) -> None:
         """Forget committed tokens from `length` on."""
@@ -37,8 +37,8 @@ class Rows:
 
     Attributes:
         tokens: int32 [n].
-        parents: int32 [n]; the row index of each row's parent, before it and of the same cache, or -1: the row
-            follows its cache's last committed token.
+        parents: int32 [n]; the row index of each row's parent, before it and of the same cache, or -1: the
+            row follows its cache's last committed token.
         caches: the sequences that the rows belong to.
         owner: int32 [n]; index into `caches`.
     """
@@ -62,8 +62,8 @@ class Output:
 
     Attributes:
         logits: float32 [rows asked, vocabulary].
-        features: float32 [n, taps, hidden]; tap k is `hidden_states[k]` as Hugging Face counts them (0 = embedding
-            output, ..., layers = after the final norm).
+        features: float32 [n, taps, hidden]; tap k is `hidden_states[k]` as Hugging Face counts them (0 =
+            embedding output, ..., layers = after the final norm).
     """
 
     logits: FloatArray
