@@ -44,7 +44,7 @@ def read_prompts(path: Path) -> list[Prompt]:
         InputError: a file that cannot be read, or a line that is no such object.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read prompts from {path}: {error}") from error
     prompts = [_prompt(line, f"{path}, line {i}", i) for i, line in enumerate(lines, 1) if line.strip()]

@@ -33,8 +33,8 @@ DOUBT = 3.0
 CHEAP = 0.02
 """A drafter that takes less than this part of a plain step is asked every step."""
 
-LONGEST_PAUSE = 64
-"""Steps for which an expensive drafter that does not pay is left alone at most."""
+FIRST_DEPTH = 4
+"""How deep a drafter is asked before it is known what that takes."""
 
 
 @dataclass
@@ -69,14 +69,31 @@ class CostBudget:
         self._records: dict[tuple[str, str, int], Record] = {}
         self._draft = 0.0  # seconds a proposal, lately
         self._asked = False
-        self._pause = self._resting = 0
+        self._resting = 0  # steps for which it is left alone
+        self._level = 0.0  # seconds a depth of a proposal takes
+        self._reach = [
+            0.5**d for d in range(depth + 1)
+        ]  # chance to be right so deep
 
     def plan(self, report: Report, room: int) -> Budget:
         self._asked = self._resting == 0
         if not self._asked:
             self._resting -= 1
             return Budget(0, 0)
-        return self._most
+        if self._draft == 0 or self._draft < CHEAP * self._curve(1):
+            depth = self._most.depth if self._draft else min(FIRST_DEPTH, self._most.depth)
+            return Budget(self._most.nodes, depth)
+        return Budget(self._most.nodes, self._paying_depth())
+
+    def _paying_depth(self) -> int:
+        """How deep an expensive drafter is asked: as deep as a chain is worth most."""
+        best, value, expected = 1, 0.0, 1.0
+        for depth in range(1, self._most.depth + 1):
+            expected += self._reach[depth]
+            worth = expected / (self._curve(1 + depth) + depth * self._level)
+            if worth > value:
+                best, value = depth, worth
+        return best
 
     def trim(self, tree: DraftTree, seconds: float) -> DraftTree:
         """The part of the proposed tree that is worth verifying; `seconds`: what proposing took."""
@@ -86,6 +103,7 @@ class CostBudget:
             self._draft = seconds if self._draft == 0 else 0.8 * self._draft + 0.2 * seconds
         plain = self._curve(1)
         chances = self._chances(tree)
+        self._remember_reach(tree, chances, seconds)
         order = np.argsort(-chances[1:], kind="stable") + 1
         best, value, expected = 0, 1.0 / plain, 1.0
         for k, node in enumerate(order.tolist(), start=1):
@@ -119,13 +137,27 @@ class CostBudget:
                 break
             node = match
 
+    def _remember_reach(self, tree: DraftTree, chances: DoubleArray, seconds: float) -> None:
+        """How likely the best guess of each depth was, and what a depth took."""
+        depths = tree.depths().tolist()
+        deepest = max(depths)
+        if deepest == 0:
+            return
+        level = seconds / deepest
+        self._level = level if self._level == 0 else 0.8 * self._level + 0.2 * level
+        best = [0.0] * (deepest + 1)
+        for depth, chance in zip(depths, chances.tolist(), strict=True):
+            best[depth] = max(best[depth], chance)
+        for depth in range(1, min(deepest, self._most.depth) + 1):
+            self._reach[depth] += 0.2 * (best[depth] - self._reach[depth])
+        ratio = self._reach[deepest] / max(self._reach[deepest - 1], 1e-9)
+        for depth in range(deepest + 1, self._most.depth + 1):  # deeper than asked: as it went on so far
+            self._reach[depth] = self._reach[depth - 1] * min(ratio, 1.0)
+
     def _rest(self, pays: bool, plain: float) -> None:
-        """An expensive drafter that does not pay is left alone, longer each time."""
-        if pays or self._draft < CHEAP * plain:
-            self._pause = 0
-        else:
-            self._pause = min(max(1, 2 * self._pause), LONGEST_PAUSE)
-            self._resting = self._pause
+        """An expensive drafter that does not pay is left alone for so long that asking again is cheap."""
+        if not pays and self._draft >= CHEAP * plain:
+            self._resting = int(self._draft / (CHEAP * plain))
 
     def _tied(self, tree: DraftTree, chances: DoubleArray, order: npt.NDArray[np.int64], k: int) -> bool:
         """Whether a cut after k nodes would look at what was drawn: candidates that were drawn (for the

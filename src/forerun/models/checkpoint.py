@@ -42,6 +42,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
             return _open_folder(path)
         if not path.exists():
             raise InputError(f"there is no file or folder {path}")
+        if not path.is_file():  # a pipe would be waited for
+            raise InputError(f"{path} is not a regular file; name a GGUF file or a Hugging Face model folder")
         return _open_file(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error

@@ -9,6 +9,9 @@ from typing import Literal
 
 from forerun.errors import InputError
 
+LARGEST = 1e6
+"""Penalties and biases beyond this say no more, and would leave single precision."""
+
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-4, 1e6
 
 NUMBERS = (
@@ -100,7 +103,10 @@ class SamplingParams:
         check(0 <= self.top_p <= 1, "top_p", "between 0 and 1 (1 keeps all)")
         check(0 <= self.min_p <= 1, "min_p", "between 0 and 1 (0 keeps all)")
         check(self.seed is None or 0 <= self.seed < 2**64, "seed", "between 0 and 2**64 - 1")
-        check(self.repetition_penalty > 0, "repetition_penalty", "above 0 (1 does nothing)")
+        fine = 1 / LARGEST <= self.repetition_penalty <= LARGEST
+        check(fine, "repetition_penalty", f"between {1 / LARGEST:g} and {LARGEST:g} (1 does nothing)")
+        for name in ("presence_penalty", "frequency_penalty"):
+            check(abs(getattr(self, name)) <= LARGEST, name, f"between -{LARGEST:g} and {LARGEST:g}")
         check(self.logprobs is None or self.logprobs >= 0, "logprobs", "at least 0")
         check(self.acceptance in ("coupled", "rejection"), "acceptance", '"coupled" or "rejection"')
         strings = isinstance(self.stop, tuple) and all(isinstance(s, str) and s for s in self.stop)
@@ -109,8 +115,8 @@ class SamplingParams:
             check(isinstance(getattr(self, name), tuple), name, "a tuple of token ids")
         allowed = self.allowed_tokens is None or isinstance(self.allowed_tokens, tuple)
         check(allowed, "allowed_tokens", "a tuple of token ids, or None")
-        finite = all(math.isfinite(bias) for bias in self.logit_bias.values())
-        check(finite, "logit_bias", "finite numbers by token id")
+        small = all(abs(bias) <= LARGEST for bias in self.logit_bias.values())
+        check(small, "logit_bias", f"numbers by token id, between -{LARGEST:g} and {LARGEST:g}")
         schema = self.json_schema
         check(schema is None or isinstance(schema, Mapping | str), "json_schema", "an object or its text")
         for name in ("regex", "grammar"):
