@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from forerun.core.protocols import Budget
 from forerun.core.tree import DraftTree, FloatArray, IntArray
-from forerun.drafters.cascade import CascadeDrafter, likely_leaf, merge, right_guesses
+from forerun.drafters.cascade import CascadeDrafter, likely_leaf, merge, promised, right_guesses
 from forerun.drafters.lookup import LookupDrafter
 
 
@@ -113,6 +113,9 @@ def test_drawn_trees_are_left_as_they_are() -> None:
         np.array([1, 2]), np.array([-1, 0]), ("b", "b"), {0: np.full(9, 1 / 9)}, np.ones(2, np.float32)
     )
     assert merge(drawn, SURE, 9) is drawn
+    assert promised(drawn, 0.7) == 0.7, "which tree is verified must not depend on what was drawn"
+    assert promised(SURE, 0.7) == pytest.approx(1.7)
+    assert promised(DraftTree.chain(1), 0.7) == 0
 
 
 @given(st.data())

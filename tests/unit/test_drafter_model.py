@@ -87,9 +87,12 @@ def test_the_cache_is_exact_after_every_acceptance(
         tokens.append(other)
         old.observe(tokens, None)
         text += tokens
-        if cut and len(text) > 2:
-            old.truncate(len(text) - 2)
-            del text[-2:]
+        if cut and len(text) > 3:
+            old.truncate(len(text) - 3)
+            del text[-3:]
+            if other % 2:  # on in another way before the next draft
+                old.observe([other, 0, 1, 2], None)
+                text += [other, 0, 1, 2]
         new = drafter(OTHER, params, len(prompt))
         new.begin(np.array(text, dtype=np.int32), None)
         same(old.propose(Budget(nodes, depth)), new.propose(Budget(nodes, depth)))
