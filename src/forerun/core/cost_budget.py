@@ -71,9 +71,7 @@ class CostBudget:
         self._asked = False
         self._resting = 0  # steps for which it is left alone
         self._level = 0.0  # seconds a depth of a proposal takes
-        self._reach = [
-            0.5**d for d in range(depth + 1)
-        ]  # chance to be right so deep
+        self._reach = [0.5**d for d in range(depth + 1)]  # chance to be right so deep
 
     def plan(self, report: Report, room: int) -> Budget:
         self._asked = self._resting == 0

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """A loaded model. Its arithmetic is width-invariant: a row's results are the same bits whatever else is in
-    the forward, however the tokens before it were computed."""
+    """A loaded model. Its arithmetic is width-invariant: a row's results are the same bits whatever else is
+    in the forward, however the tokens before it were computed."""
 
     @property
     def config(self) -> ModelConfig: ...
