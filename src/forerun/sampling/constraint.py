@@ -90,7 +90,7 @@ class Constraint:
         """How many tokens of `path` may follow history, from its first on. End tokens are not judged."""
         if not self._go(self._answer(history, [])):
             return 0
-        count = self._matcher.validate_tokens(path)
+        count = self._matcher.validate_tokens(self._spelt(path))
         return count + (count < len(path) and path[count] in self._ends)
 
     def _answer(self, history: Ints, path: list[int]) -> Ints:
@@ -120,13 +120,19 @@ class Constraint:
         rest = text[shared:]
         if not rest.size:
             return True
-        count = self._matcher.try_consume_tokens(rest.tolist())
+        count = self._matcher.try_consume_tokens(self._spelt(rest.tolist()))
         self._check()
         self._length = shared + count
         if self._length > self._line.size:
             self._line = np.concatenate([self._line, np.zeros(2 * self._length, dtype=np.int32)])
         self._line[shared : self._length] = rest[:count]
         return count == rest.size
+
+    def _spelt(self, tokens: list[int]) -> list[int]:
+        """Up to the first id that no token has."""
+        size = self._grammar.vocab_size
+        wrong = next((at for at, token in enumerate(tokens) if not 0 <= token < size), len(tokens))
+        return tokens[:wrong]
 
     def _look(self) -> Place:
         """What may follow where the matcher is."""
@@ -145,8 +151,6 @@ class Constraint:
         if not self._matcher.is_error():
             return
         why = reason(self._matcher.get_error())
-        if "NoExtension" in why:
-            why = "no token of the vocabulary fits it"
         self._restart()
         raise ForerunError(f"the answer cannot follow the {self._grammar.name} any further: {why}")
 

@@ -119,8 +119,8 @@ class Grammars:
         probe = matcher.deep_copy()
         if probe.try_consume_tokens(first) and not probe.rollback(1):
             raise InputError(
-                f"the {NAMES[kind]} uses max_tokens= or stop=, which cannot be taken back when a draft is "
-                "wrong; use lazy or suffix="
+                f"the {NAMES[kind]} cannot be used: it has max_tokens= or stop=, which cannot be taken back "
+                "when a draft is wrong; use lazy or suffix="
             )
         return Grammar(NAMES[kind], matcher, size)
 
@@ -131,6 +131,8 @@ def reason(message: str) -> str:
     lines = [line for line in lines if line and not EXCERPT.fullmatch(line)]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     text = errors[-1] if errors else " ".join(lines)
+    if text.startswith("NoExtension"):
+        return "no token of the vocabulary fits it"
     return POSITION.sub(r"line \1, column \2: ", text) or "it is not understood"
 
 
