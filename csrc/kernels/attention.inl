@@ -11,6 +11,11 @@ static inline vf load_kv(const float* p) { return load(p); }
 static inline vf load_kv(const uint16_t* p) { return load_f16(p); }
 static inline vf load_kv(const int8_t* p) { return load_s8(p); }
 
+// Asks for the line `bytes` after p, which may lie beyond the array.
+static inline void prefetch_beyond(const void* p, size_t bytes) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + bytes));
+}
+
 // --- storing ---------------------------------------------------------------------------------------------------------
 
 static inline float absolute_maximum(const float* x, int n) {
@@ -79,7 +84,7 @@ static inline void score_blocks(const Query* queries, const T* keys, int dim, fl
     for (int b = 0; b < B; b++) {
       const T* at = keys + (static_cast<size_t>(b) * dim + d) * kKeyBlock;
       k[b] = load_kv(at);
-      __builtin_prefetch(at + static_cast<size_t>(B) * dim * kKeyBlock);  // the next blocks
+      prefetch_beyond(at, static_cast<size_t>(B) * dim * kKeyBlock * sizeof(T));  // the next blocks
     }
     for (int r = 0; r < R; r++) {
       const vf q = set1(queries[r].q[d]);
@@ -132,7 +137,7 @@ static inline void mix_rows(const T* values, size_t value_stride, int count, con
     vf v[V];
     for (int t = 0; t < V; t++) {
       v[t] = load_kv(values + i * value_stride + t * kLanes);
-      __builtin_prefetch(values + (i + 8) * value_stride + t * kLanes);
+      prefetch_beyond(values, ((i + 8) * value_stride + t * kLanes) * sizeof(T));
     }
     for (int r = 0; r < R; r++) {
       const vf w = set1(weights[r * kChunk + i]);
@@ -154,9 +159,13 @@ static void mix_dims(const T* values, int value_stride, int count, const float* 
     mix_rows<T, R, 1>(values + t * kLanes, value_stride, count, weights, out + t * kLanes, out_stride);
 }
 
+// out[r] += sum over i in [0, count) of weights[r * kChunk + at + i] * the value in slot + i, for n queries.
 template <class T>
-static void mix(const T* values, int value_stride, int count, const float* weights, int n, float* out, int out_stride) {
+static void mix(const T* values, int value_stride, int slot, int count, const float* weights, int at, int n, float* out,
+                int out_stride) {
   if (count <= 0) return;
+  values += static_cast<size_t>(slot) * value_stride;
+  weights += at;
   for (int r = 0; r < n;) {
     const float* w = weights + r * kChunk;
     float* o = out + r * out_stride;
@@ -249,20 +258,18 @@ static void attend_as(const KvHead& head, const Query* queries, int n, int chunk
   for (int r = 0; r < n; r++) {  // what comes before the joint positions
     const Query& q = queries[r];
     const int lo = at_least(q.first, start), stop = at_most(at_most(q.prefix, at_most(q.length, end)), joint_low);
-    mix<T>(values + static_cast<size_t>(lo) * stride, stride, stop - lo, scores + r * kChunk + (lo - start), 1,
+    mix<T>(values, stride, lo, stop - lo, scores + r * kChunk, lo - start, 1,
            parts + static_cast<size_t>(r) * part_stride + kPartHeader, part_stride);
   }
-  mix<T>(values + static_cast<size_t>(joint_low) * stride, stride, joint_high - joint_low, scores + (joint_low - start), n,
-         parts + kPartHeader, part_stride);
+  mix<T>(values, stride, joint_low, joint_high - joint_low, scores, joint_low - start, n, parts + kPartHeader, part_stride);
   for (int r = 0; r < n; r++) {  // and what comes after, the tail slot by slot
     const Query& q = queries[r];
     float* out = parts + static_cast<size_t>(r) * part_stride + kPartHeader;
     const float* w = scores + r * kChunk;
     const int hi = at_most(q.length, end), split = at_most(q.prefix, hi);
-    mix<T>(values + static_cast<size_t>(joint_high) * stride, stride, split - joint_high, w + (joint_high - start), 1, out,
-           part_stride);
+    mix<T>(values, stride, joint_high, split - joint_high, w, joint_high - start, 1, out, part_stride);
     for (int p = at_least(at_least(q.prefix, start), q.first); p < hi; p++)
-      mix<T>(values + static_cast<size_t>(q.tail[p - q.prefix]) * stride, stride, 1, w + (p - start), 1, out, part_stride);
+      mix<T>(values, stride, q.tail[p - q.prefix], 1, w, p - start, 1, out, part_stride);
   }
 }
 

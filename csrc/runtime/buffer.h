@@ -3,8 +3,11 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <utility>
+
+#include "runtime/fences.h"
 
 namespace forerun {
 
@@ -14,9 +17,10 @@ class Buffer {
   // Throws std::bad_alloc when the system has no room.
   explicit Buffer(size_t bytes, bool huge_pages = false) : bytes_(bytes) {
     if (bytes == 0) return;
+    if (bytes > SIZE_MAX / 4) throw std::bad_alloc();
     const size_t huge = size_t(2) << 20;
     const bool advise = huge_pages && bytes >= huge;
-    mapped_ = advise ? (bytes + 2 * huge - 1) / huge * huge : bytes;
+    mapped_ = advise ? (bytes + kFence + 2 * huge - 1) / huge * huge : bytes + kFence;
     base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base_ == MAP_FAILED) throw std::bad_alloc();
     data_ = base_;
@@ -27,6 +31,7 @@ class Buffer {
       madvise(data_, bytes, MADV_HUGEPAGE);
 #endif
     }
+    forbid(static_cast<uint8_t*>(data_) + bytes, kFence);
   }
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
@@ -36,7 +41,9 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() {
-    if (mapped_ != 0) munmap(base_, mapped_);
+    if (mapped_ == 0) return;
+    allow(base_, mapped_);
+    munmap(base_, mapped_);
   }
 
   size_t size() const { return bytes_; }

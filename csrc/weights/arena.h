@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/buffer.h"
+#include "runtime/fences.h"
 
 namespace forerun {
 
@@ -12,12 +13,14 @@ class Arena {
   // Zeroed memory, aligned to 64 bytes, valid as long as the arena. Throws std::bad_alloc.
   uint8_t* take(size_t bytes) {
     const std::lock_guard<std::mutex> guard(mutex_);
-    const size_t rounded = (bytes + 63) / 64 * 64;
+    const size_t rounded = (bytes + 63) / 64 * 64 + kFence;
     if (chunks_.empty() || chunks_.back().size() - used_ < rounded) {
       chunks_.emplace_back(rounded > kChunkBytes ? rounded : kChunkBytes, true);
+      forbid(chunks_.back().as<uint8_t>(), chunks_.back().size());
       used_ = 0;
     }
     uint8_t* at = chunks_.back().as<uint8_t>() + used_;
+    allow(at, bytes);
     used_ += rounded;
     total_ += rounded;
     return at;
