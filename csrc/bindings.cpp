@@ -1,5 +1,5 @@
 // The Python module forerun._core: thin faces over the C++ classes. Shapes and ranges are checked here or in the classes;
-// a mistake raises ValueError, lack of memory MemoryError.
+// a mistake raises ValueError or TypeError, lack of memory MemoryError, a cache in another thread's hands RuntimeError.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -9,16 +9,19 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <atomic>
+#include <climits>
+#include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "kernels/kernels.h"
 #include "model/cache.h"
 #include "model/decoder.h"
@@ -37,13 +40,10 @@ void bind_drafting(nb::module_& m);  // bindings_drafting.cpp
 namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ints = Vector<int32_t>;
+using Floats = Vector<float>;
 using Matrix = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 using Cube = nb::ndarray<nb::numpy, float, nb::ndim<3>>;
-
-std::vector<int32_t> ints(const Ints& a) { return {a.data(), a.data() + a.size()}; }
-std::vector<float> floats(const Floats& a) { return {a.data(), a.data() + a.size()}; }
 
 KvType kv_type(const std::string& name) {
   if (name == "f32") return KvType::f32;
@@ -77,41 +77,73 @@ const Kernels* kernels_named(const std::string& name) {
   return kernels;
 }
 
+// Lets other Python threads run. To a thread that wants to go on with Python when the interpreter has begun to shut down,
+// Python (before 3.14) does what pthread_exit does: it unwinds the stack, and C++ that is in the way ends the process with
+// an error. So such a thread stops here, for the little while until the process ends.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) pause();
+    }
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 // Result arrays live in buffers that return here when Python lets go of them: fresh pages would cost more than the head.
+// Used with the GIL only.
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
-  // An owner for the capsule, with at least `count` floats.
+  Pool() { free_.reserve(kKept); }
+
+  // Room for at least `count` floats, until it is destroyed.
   struct Loan {
     std::shared_ptr<Pool> pool;
     Buffer buffer;
     ~Loan() {
-      std::lock_guard<std::mutex> lock(pool->mutex_);
-      if (pool->free_.size() < 4) pool->free_.push_back(std::move(buffer));
+      if (pool->free_.size() < kKept) pool->free_.push_back(std::move(buffer));
     }
   };
-  Loan* take(size_t count) {
-    auto* loan = new Loan{shared_from_this(), Buffer()};
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      for (size_t i = 0; i < free_.size(); i++)
-        if (free_[i].size() >= count * sizeof(float)) {
-          loan->buffer = std::move(free_[i]);
-          free_.erase(free_.begin() + static_cast<long>(i));
-          return loan;
-        }
-      if (free_.size() >= 4) free_.erase(free_.begin());
-    }
+  std::unique_ptr<Loan> take(size_t count) {
+    std::unique_ptr<Loan> loan(new Loan{shared_from_this(), Buffer()});
+    for (size_t i = 0; i < free_.size(); i++)
+      if (free_[i].size() >= count * sizeof(float)) {
+        loan->buffer = std::move(free_[i]);
+        free_.erase(free_.begin() + static_cast<long>(i));
+        return loan;
+      }
+    if (free_.size() >= kKept) free_.erase(free_.begin());
     loan->buffer = Buffer(count * sizeof(float), true);
     return loan;
   }
 
  private:
-  std::mutex mutex_;
+  static constexpr size_t kKept = 4;
   std::vector<Buffer> free_;
 };
 
-nb::capsule capsule(Pool::Loan* loan) {
-  return nb::capsule(loan, [](void* p) noexcept { delete static_cast<Pool::Loan*>(p); });
+nb::capsule owner_of(std::unique_ptr<Pool::Loan> loan) {
+  nb::capsule owner(loan.get(), [](void* p) noexcept { delete static_cast<Pool::Loan*>(p); });
+  static_cast<void>(loan.release());
+  return owner;
+}
+
+// The caches of a list, whose items stay alive as long as `items`.
+std::vector<Cache*> caches_of(const std::vector<nb::object>& items) {
+  std::vector<Cache*> caches;
+  for (const nb::object& item : items) {
+    Cache* cache = nullptr;
+    if (!nb::try_cast<Cache*>(item, cache, false) || cache == nullptr) throw nb::type_error("forward: what is not a cache among the caches");
+    caches.push_back(cache);
+  }
+  return caches;
 }
 
 // The weights of a decoder while they are being gathered.
@@ -126,46 +158,56 @@ class Weights {
   // Returns the format it is executed in and its bytes.
   std::pair<std::string, size_t> set_linear(int layer, const std::string& name, const std::string& kind, const Bytes& data, int outputs, int inputs,
                   const std::string& format, const std::optional<Ints>& row_order, const std::optional<Floats>& bias) {
-    PackedLinear& into = linear(layer, name);
+    linear(layer, name);  // there is one of this name
     const Source source{source_kind(kind), data.data(), data.size()};
-    if (outputs < 1 || inputs < 1 || source.raw_bytes / source_row_bytes(source.kind, inputs) < static_cast<size_t>(outputs))
+    if (outputs < 1 || outputs > kMostOutputs || inputs < 1 || inputs > kMostInputs) throw std::invalid_argument("weights: a shape out of range");
+    if (source.raw_bytes / source_row_bytes(source.kind, inputs) < static_cast<size_t>(outputs))
       throw std::invalid_argument("weights: a tensor is shorter than its shape says");
-    if (row_order && row_order->size() != static_cast<size_t>(outputs)) throw std::invalid_argument("weights: row order of another length");
-    if (bias && bias->size() != static_cast<size_t>(outputs)) throw std::invalid_argument("weights: bias of another length");
-    const int32_t* order = row_order ? row_order->data() : nullptr;
-    for (int i = 0; order && i < outputs; i++)
-      if (order[i] < 0 || order[i] >= outputs) throw std::invalid_argument("weights: row order out of range");
-    nb::gil_scoped_release release;
-    PackedLinear packed(arena_, source.kind, format_named(format, source.kind), outputs, inputs, bias ? bias->data() : nullptr);
-    std::atomic<bool> failed{false};  // a team's body must not throw
-    team_->for_each(packed.view().tiles, 8, [&](int64_t begin, int64_t end) {
-      try {
-        packed.pack_tiles(source, order, static_cast<int>(begin), static_cast<int>(end));
-      } catch (const std::exception&) {
-        failed = true;
-      }
-    });
-    if (failed) throw std::bad_alloc();
+    const std::vector<int32_t> order = row_order ? copy(*row_order) : std::vector<int32_t>();
+    const std::vector<float> offsets = bias ? copy(*bias) : std::vector<float>();
+    if (row_order && order.size() != static_cast<size_t>(outputs)) throw std::invalid_argument("weights: row order of another length");
+    if (bias && offsets.size() != static_cast<size_t>(outputs)) throw std::invalid_argument("weights: bias of another length");
+    for (const int32_t row : order)
+      if (row < 0 || row >= outputs) throw std::invalid_argument("weights: row order out of range");
+    PackedLinear packed(arena_, source.kind, format_named(format, source.kind), outputs, inputs, bias ? offsets.data() : nullptr);
+    pack(packed, source, row_order ? order.data() : nullptr);
+    PackedLinear& into = linear(layer, name);
     into = std::move(packed);
     return {format_name(into.view().format), into.bytes()};
   }
 
   void set_norm(int layer, const std::string& name, const Floats& values) {
     if (layer < 0 && name == "norm") {
-      weights_.norm = floats(values);
+      weights_.norm = copy(values);
       return;
     }
     LayerWeights& l = at(layer);
-    if (name == "input_layernorm") l.input_norm = floats(values);
-    else if (name == "post_attention_layernorm") l.post_norm = floats(values);
-    else if (name == "q_norm") l.q_norm = floats(values);
-    else if (name == "k_norm") l.k_norm = floats(values);
+    if (name == "input_layernorm") l.input_norm = copy(values);
+    else if (name == "post_attention_layernorm") l.post_norm = copy(values);
+    else if (name == "q_norm") l.q_norm = copy(values);
+    else if (name == "k_norm") l.k_norm = copy(values);
     else throw std::invalid_argument("weights: no norm '" + name + "'");
   }
 
   DecoderWeights take() { return std::move(weights_); }
 
  private:
+  void pack(PackedLinear& packed, const Source& source, const int32_t* order) {
+    std::mutex mutex;
+    std::exception_ptr failure;
+    {
+      const Unlocked unlocked;
+      team_->for_each(packed.view().tiles, 8, [&](int64_t begin, int64_t end) {
+        try {
+          packed.pack_tiles(source, order, static_cast<int>(begin), static_cast<int>(end));
+        } catch (...) {  // a team's body must not throw
+          const std::lock_guard<std::mutex> lock(mutex);
+          failure = std::current_exception();
+        }
+      });
+    }
+    if (failure) std::rethrow_exception(failure);
+  }
   LayerWeights& at(int layer) {
     if (layer < 0 || layer >= static_cast<int>(weights_.layers.size())) throw std::invalid_argument("weights: no such layer");
     return weights_.layers[static_cast<size_t>(layer)];
@@ -210,53 +252,47 @@ class Model {
     shape.norm_eps = norm_eps;
     shape.window = window;
     shape.rope_scale = rope_scale;
-    shape.inv_freq = floats(inv_freq);
+    shape.inv_freq = copy(inv_freq);
     decoder_ = std::make_unique<Decoder>(std::move(shape), std::move(taken), std::move(team), kernels_);
   }
 
   Model(const Model& whole, int layers)
-      : team_(whole.team_),
-        kernels_(whole.kernels_),
-        decoder_(std::make_unique<Decoder>(*whole.decoder_, layers)),
-        busy_(whole.busy_) {}
+      : team_(whole.team_), kernels_(whole.kernels_), decoder_(std::make_unique<Decoder>(*whole.decoder_, layers)) {}
 
-  nb::tuple forward(const Ints& tokens, const Ints& parents, const Ints& owners, std::vector<Cache*> caches, const Ints& logits_rows,
-                    const Ints& taps) {
-    if (parents.size() != tokens.size() || owners.size() != tokens.size()) throw std::invalid_argument("forward: arrays of different lengths");
-    if (tokens.size() > (1u << 20)) throw std::invalid_argument("forward: too many rows");
-    Batch batch;
-    batch.rows = static_cast<int>(tokens.size());
-    batch.tokens = tokens.data();
-    batch.parents = parents.data();
-    batch.owners = owners.data();
-    batch.caches = std::move(caches);
-    batch.logits = ints(logits_rows);
-    batch.taps = ints(taps);
+  nb::tuple forward(const Ints& tokens, const Ints& parents, const Ints& owners, const std::vector<nb::object>& caches,
+                    const Ints& logits_rows, const Ints& taps) {
+    Batch batch{copy(tokens), copy(parents), copy(owners), caches_of(caches), copy(logits_rows), copy(taps)};
     const size_t wanted = batch.logits.size(), stride = static_cast<size_t>(decoder_->logits_stride());
-    const size_t hidden = static_cast<size_t>(decoder_->shape().hidden), rows = tokens.size(), states = batch.taps.size();
+    const size_t hidden = static_cast<size_t>(decoder_->shape().hidden), rows = batch.tokens.size(), states = batch.taps.size();
+    if (rows > kMostRows) throw std::invalid_argument("forward: too many rows");
     if (wanted > rows) throw std::invalid_argument("forward: logits of more rows than there are");
-    Pool::Loan* logits = logits_->take(wanted * stride);
-    nb::capsule logits_owner = capsule(logits);
-    Pool::Loan* features = features_->take(rows * states * hidden);
-    nb::capsule features_owner = capsule(features);
+    if (states > static_cast<size_t>(decoder_->shape().layers) + 1) throw std::invalid_argument("forward: more hidden states than there are");
+    std::unique_ptr<Pool::Loan> logits_loan = logits_->take(wanted * stride), features_loan = features_->take(rows * states * hidden);
+    float *logits = logits_loan->buffer.as<float>(), *features = features_loan->buffer.as<float>();
+    const nb::capsule logits_owner = owner_of(std::move(logits_loan)), features_owner = owner_of(std::move(features_loan));
     {
-      nb::gil_scoped_release release;
-      std::lock_guard<std::mutex> lock(*busy_);
-      decoder_->forward(batch, logits->buffer.as<float>(), features->buffer.as<float>());
+      const Unlocked unlocked;
+      decoder_->forward(std::move(batch), logits, features);
     }
     const size_t vocab = static_cast<size_t>(decoder_->shape().vocab);
     return nb::make_tuple(
-        Matrix(logits->buffer.as<float>(), {wanted, vocab}, logits_owner, {static_cast<int64_t>(stride), 1}),
-        Cube(features->buffer.as<float>(), {rows, states, hidden}, features_owner));
+        Matrix(logits, {wanted, vocab}, logits_owner, {static_cast<int64_t>(stride), 1}),
+        Cube(features, {rows, states, hidden}, features_owner));
   }
 
-  int argmax(const nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>& row) const {
-    return kernels_->argmax(row.data(), static_cast<int>(row.size()));
+  int argmax(const Floats& row) const {
+    const std::vector<float> values = copy(row);
+    if (values.empty() || values.size() > INT_MAX) throw std::invalid_argument("argmax: a row of another length");
+    return kernels_->argmax(values.data(), static_cast<int>(values.size()));
   }
   std::string kernels() const { return kernels_->name; }
   int threads() const { return team_->size(); }
-  nb::dict profile() const {
-    const Profile& p = decoder_->profile();
+  nb::dict profile() {
+    Profile p;
+    {
+      const Unlocked unlocked;
+      p = decoder_->profile();
+    }
     nb::dict result;
     result["linear"] = p.linear;
     result["attention"] = p.attention;
@@ -270,7 +306,6 @@ class Model {
   const Kernels* kernels_;
   std::unique_ptr<Decoder> decoder_;
   std::shared_ptr<Pool> logits_ = std::make_shared<Pool>(), features_ = std::make_shared<Pool>();
-  std::shared_ptr<std::mutex> busy_ = std::make_shared<std::mutex>();  // one for all that share a team
 };
 
 }  // namespace
@@ -278,11 +313,12 @@ class Model {
 
 NB_MODULE(_core, m) {
   using namespace forerun;
+  nb::set_leak_warnings(false);  // daemon threads hold objects until the end, and that is all right
   m.def("available_kernels", &kernel_names, "Names of the kernels that this machine can run, the best first.");
   m.def("read_bandwidth",
         [](Team& team, int megabytes, int repeats) {
           if (megabytes < 1 || megabytes > 65536 || repeats < 1) throw std::invalid_argument("read_bandwidth: out of range");
-          nb::gil_scoped_release release;
+          const Unlocked unlocked;
           return read_bandwidth(team, static_cast<size_t>(megabytes) << 20, repeats);
         },
         "team"_a, "megabytes"_a = 256, "repeats"_a = 5);
@@ -298,21 +334,22 @@ NB_MODULE(_core, m) {
       .def_prop_ro("length", &Cache::length)
       .def_prop_ro("capacity", &Cache::capacity)
       .def_prop_ro("bytes_per_token", &Cache::bytes_per_token)
-      .def("commit", [](Cache& self, const Ints& path) { self.commit(path.data(), static_cast<int>(path.size())); }, "path"_a)
+      .def("commit", [](Cache& self, const Ints& path) { self.commit(copy(path)); }, nb::arg("path").noconvert())
       .def("truncate", &Cache::truncate, "length"_a);
   nb::class_<Weights>(m, "Weights")
       .def(nb::init<int, std::shared_ptr<Team>>(), "layers"_a, "team"_a)
-      .def("set_linear", &Weights::set_linear, "layer"_a, "name"_a, "kind"_a, "data"_a, "outputs"_a, "inputs"_a, "format"_a,
-           "row_order"_a.none() = nb::none(), "bias"_a.none() = nb::none())
-      .def("set_norm", &Weights::set_norm, "layer"_a, "name"_a, "values"_a);
+      .def("set_linear", &Weights::set_linear, "layer"_a, "name"_a, "kind"_a, nb::arg("data").noconvert(), "outputs"_a, "inputs"_a, "format"_a,
+           nb::arg("row_order").noconvert().none() = nb::none(), nb::arg("bias").noconvert().none() = nb::none())
+      .def("set_norm", &Weights::set_norm, "layer"_a, "name"_a, nb::arg("values").noconvert());
   nb::class_<Model>(m, "Model")
       .def(nb::init<int, int, int, int, int, int, float, int, float, const Floats&, Weights&, std::shared_ptr<Team>, const std::string&>(),
            "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "vocab"_a, "norm_eps"_a, "window"_a, "rope_scale"_a,
-           "inv_freq"_a, "weights"_a, "team"_a, "kernels"_a)
-      .def("forward", &Model::forward, "tokens"_a, "parents"_a, "owners"_a, "caches"_a, "logits"_a, "taps"_a,
+           nb::arg("inv_freq").noconvert(), "weights"_a, "team"_a, "kernels"_a)
+      .def("forward", &Model::forward, nb::arg("tokens").noconvert(), nb::arg("parents").noconvert(), nb::arg("owners").noconvert(),
+           "caches"_a, nb::arg("logits").noconvert(), nb::arg("taps").noconvert(),
            "Computes and stages rows; returns logits [wanted, vocab] and features [rows, taps, hidden].")
       .def("first_layers", [](const Model& self, int layers) { return std::make_unique<Model>(self, layers); }, "layers"_a)
-      .def("argmax", &Model::argmax, "row"_a)
+      .def("argmax", &Model::argmax, nb::arg("row").noconvert())
       .def_prop_ro("kernels", &Model::kernels)
       .def_prop_ro("threads", &Model::threads)
       .def_prop_ro("profile", &Model::profile, "Seconds that the last forward spent in linear, attention, head and other.");

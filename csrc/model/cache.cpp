@@ -1,14 +1,22 @@
 #include "model/cache.h"
 
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
+
+#include "runtime/fences.h"
 
 namespace forerun {
 namespace {
 
 constexpr int kStageRoom = 256;  // slots beyond the capacity: a tree has more nodes than levels
 size_t round64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+size_t times(size_t a, size_t b) {
+  size_t product;
+  if (__builtin_mul_overflow(a, b, &product)) throw std::bad_alloc();
+  return product;
+}
 
 }  // namespace
 
@@ -19,11 +27,16 @@ Cache::Cache(int layers, int kv_heads, int head_dim, KvType type, int capacity)
     throw std::invalid_argument("cache: shape out of range");
   slots_ = (capacity + kStageRoom + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
   element_ = type == KvType::f32 ? 4 : type == KvType::f16 ? 2 : 1;
-  keys_bytes_ = round64(static_cast<size_t>(slots_) * head_dim_ * element_);
-  values_bytes_ = round64(static_cast<size_t>(slots_) * value_stride_ * element_);
-  scales_bytes_ = type == KvType::q8 ? round64(static_cast<size_t>(slots_) * sizeof(float)) : 0;
+  keys_bytes_ = round64(static_cast<size_t>(slots_) * head_dim_ * element_) + kFence;
+  values_bytes_ = round64(static_cast<size_t>(slots_) * value_stride_ * element_) + kFence;
+  scales_bytes_ = type == KvType::q8 ? round64(static_cast<size_t>(slots_) * sizeof(float)) + kFence : 0;
   head_bytes_ = keys_bytes_ + values_bytes_ + 2 * scales_bytes_;
-  memory_ = Buffer(head_bytes_ * kv_heads_ * layers_);
+  memory_ = Buffer(times(times(head_bytes_, static_cast<size_t>(kv_heads_)), static_cast<size_t>(layers_)));
+  for (uint8_t* at = memory_.as<uint8_t>(); kFence > 0 && at < memory_.as<uint8_t>() + memory_.size();)
+    for (const size_t array : {keys_bytes_, values_bytes_, scales_bytes_, scales_bytes_}) {
+      if (array > 0) forbid(at + array - kFence, kFence);
+      at += array;
+    }
 }
 
 size_t Cache::bytes_per_token() const {
@@ -43,9 +56,19 @@ KvHead Cache::head(int layer, int kv_head) const {
           reinterpret_cast<float*>(scales + scales_bytes_)};
 }
 
-void Cache::stage(std::vector<int32_t> parents) { parents_ = std::move(parents); }
+Cache::Use::Use(Cache& cache) : cache_(&cache) {
+  if (cache.used_.exchange(true, std::memory_order_acquire)) throw std::runtime_error("cache: another thread is using it");
+}
+Cache::Use::~Use() {
+  if (cache_) cache_->used_.store(false, std::memory_order_release);
+}
 
-void Cache::commit(const int32_t* path, int count) {
+void Cache::stage(std::vector<int32_t>&& parents) noexcept { parents_ = std::move(parents); }
+
+void Cache::commit(const std::vector<int32_t>& path) {
+  const Use use(*this);
+  if (path.size() > parents_.size()) throw std::invalid_argument("commit: not a path of the rows last computed");
+  const int count = static_cast<int>(path.size());
   int previous = -1;
   for (int i = 0; i < count; i++) {
     if (path[i] < 0 || path[i] >= staged() || parents_[path[i]] != previous)
@@ -60,6 +83,7 @@ void Cache::commit(const int32_t* path, int count) {
 }
 
 void Cache::truncate(int length) {
+  const Use use(*this);
   if (length < 0 || length > length_)
     throw std::invalid_argument("truncate: the cache holds " + std::to_string(length_) + " tokens");
   length_ = length;

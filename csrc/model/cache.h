@@ -1,7 +1,9 @@
 // Keys and values of one sequence, with staging: a forward writes its rows behind the committed ones, commit keeps a path
-// of them. What is not committed never happened.
+// of them. What is not committed never happened. A cache has one user at a time: who comes in between is refused.
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -25,11 +27,24 @@ class Cache {
   int head_dim() const { return head_dim_; }
   int room() const { return slots_ - length_; }  // rows that one forward may stage
 
+  // The right to use the cache, as a forward has it while it works.
+  class Use {
+   public:
+    // Throws std::runtime_error when another thread has it.
+    explicit Use(Cache& cache);
+    Use(Use&& other) noexcept : cache_(std::exchange(other.cache_, nullptr)) {}
+    Use& operator=(Use&&) = delete;
+    ~Use();
+
+   private:
+    Cache* cache_;
+  };
+
   // Opens a stage of rows with these parents (indices within the stage, -1: the last committed token).
-  void stage(std::vector<int32_t> parents);
+  void stage(std::vector<int32_t>&& parents) noexcept;
   // Keeps the staged rows of `path` (root first, each the child of the one before) in order; forgets the others.
   // A path that is a prefix of the stage moves nothing. Throws std::invalid_argument on anything else than a path.
-  void commit(const int32_t* path, int count);
+  void commit(const std::vector<int32_t>& path);
   // Forgets committed tokens from `length` on, and the stage. Throws std::invalid_argument when there are fewer.
   void truncate(int length);
 
@@ -43,6 +58,7 @@ class Cache {
   std::vector<int32_t> parents_;
   size_t element_, keys_bytes_, values_bytes_, scales_bytes_, head_bytes_;
   Buffer memory_;
+  std::atomic<bool> used_{false};
 };
 
 }  // namespace forerun

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include "model/plan.h"
+#include "runtime/fences.h"
 
 namespace forerun {
 namespace {
@@ -23,11 +25,15 @@ size_t round64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // Carves arrays out of one buffer: the first pass counts, the second one points.
 class Workspace {
  public:
-  explicit Workspace(uint8_t* base) : base_(base) {}
+  Workspace(uint8_t* base, size_t bytes) : base_(base) {
+    if (base) allow(base, bytes);
+  }
   template <class T>
   T* take(size_t count) {
-    T* p = reinterpret_cast<T*>(base_ + used_);
-    used_ += round64(count * sizeof(T));
+    T* p = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    const size_t bytes = count * sizeof(T), room = round64(bytes) + kFence;
+    if (base_) forbid(base_ + used_ + bytes, room - bytes);
+    used_ += room;
     return p;
   }
   size_t used() const { return used_; }
@@ -44,15 +50,24 @@ struct Prepared {
 
 using Clock = std::chrono::steady_clock;
 
+std::vector<Cache::Use> use_all(std::vector<Cache*> caches) {
+  std::sort(caches.begin(), caches.end(), std::less<Cache*>());
+  if (std::adjacent_find(caches.begin(), caches.end()) != caches.end()) throw std::invalid_argument("forward: a cache is named twice");
+  std::vector<Cache::Use> uses;
+  uses.reserve(caches.size());
+  for (Cache* cache : caches) uses.emplace_back(*cache);
+  return uses;
+}
+
 }  // namespace
 
 // One forward, done by all members of the team together. What is computed does not depend on which thread computes it.
 class Forward : public Job {
  public:
-  Forward(Decoder& decoder, const Batch& batch, Plan plan, float* logits, float* features)
+  Forward(Decoder& decoder, Batch batch, Plan plan, float* logits, float* features)
       : Job(kStagesOfLayer * decoder.shape_.layers + kOtherStages), d_(decoder), shape_(decoder.shape_), k_(*decoder.kernels_),
-        threads_(decoder.team_->size()), batch_(batch), plan_(std::move(plan)), logits_(logits), features_(features),
-        n_(batch.rows), wanted_(static_cast<int>(batch.logits.size())) {
+        threads_(decoder.team_->size()), batch_(std::move(batch)), plan_(std::move(plan)), logits_(logits),
+        features_(features), n_(batch_.rows()), wanted_(static_cast<int>(batch_.logits.size())) {
     per_kv_ = shape_.heads / shape_.kv_heads;
     value_stride_ = (shape_.head_dim + 15) / 16 * 16;
     part_stride_ = kPartHeader + value_stride_;
@@ -63,7 +78,7 @@ class Forward : public Job {
 
   size_t bytes() const { return bytes_; }
   void lay_out(uint8_t* base);
-  void work(Member& me) override;
+  void work(Member& me) noexcept override;
 
  private:
   static constexpr int kStagesOfLayer = 9, kOtherStages = 5;
@@ -149,7 +164,7 @@ class Forward : public Job {
 };
 
 void Forward::lay_out(uint8_t* base) {
-  Workspace space(base);
+  Workspace space(base, bytes_);
   const size_t n = n_, heads = shape_.heads, half = shape_.head_dim / 2;
   const int widest = std::max({shape_.hidden, shape_.heads * shape_.head_dim, shape_.intermediate});
   hidden_ = space.take<float>(n * shape_.hidden);
@@ -180,7 +195,7 @@ void Forward::lay_out(uint8_t* base) {
   bytes_ = space.used();
 }
 
-void Forward::work(Member& me) {
+void Forward::work(Member& me) noexcept {
   if (me.thread == 0) mark_ = Clock::now();
   embed(me);
   lap(me, &Profile::other);
@@ -445,9 +460,12 @@ Decoder::Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Tea
   const auto require = [](bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(std::string("decoder: ") + what);
   };
-  require(s.layers > 0 && s.hidden > 0 && s.intermediate > 0 && s.heads > 0 && s.kv_heads > 0 && s.vocab > 0, "a size is not positive");
+  for (const int size : {s.layers, s.hidden, s.intermediate, s.heads, s.kv_heads, s.head_dim})
+    require(size > 0 && size <= kMostInputs, "a size is out of range");
+  require(s.vocab > 0 && s.vocab <= kMostOutputs, "the vocabulary is out of range");
   require(s.heads % s.kv_heads == 0, "heads are not a multiple of key-value heads");
-  require(s.head_dim > 0 && s.head_dim % 2 == 0 && s.inv_freq.size() == static_cast<size_t>(s.head_dim / 2), "rotary frequencies do not fit the head size");
+  require(static_cast<int64_t>(s.heads) * s.head_dim <= kMostInputs, "the heads are too large");
+  require(s.head_dim % 2 == 0 && s.inv_freq.size() == static_cast<size_t>(s.head_dim / 2), "rotary frequencies do not fit the head size");
   require(weights_->layers.size() == static_cast<size_t>(s.layers), "layers are missing");
   const auto shaped = [&](const PackedLinear& w, int outputs, int inputs) {
     require(!w.empty() && w.view().outputs == outputs && w.view().inputs == inputs, "a weight has another shape than the model says");
@@ -481,12 +499,21 @@ int Decoder::logits_stride() const { return (shape_.vocab + kTile - 1) / kTile *
 
 Decoder::~Decoder() { team_->wait_idle(); }
 
-void Decoder::forward(const Batch& batch, float* logits, float* features) {
-  const auto forward = std::make_shared<Forward>(*this, batch, make_plan(shape_, batch), logits, features);
+void Decoder::forward(Batch batch, float* logits, float* features) {
+  const Team::Turn turn = team_->turn();
+  const std::vector<Cache::Use> uses = use_all(batch.caches);
+  Plan plan = make_plan(shape_, batch);
+  const auto forward = std::make_shared<Forward>(*this, batch, std::move(plan), logits, features);
   workspace_.reserve(forward->bytes());
   forward->lay_out(workspace_.as<uint8_t>());
+  stage_rows(batch);  // the last thing that may fail
   profile_ = Profile{};
-  team_->run(forward);
+  team_->run(turn, forward);
+}
+
+Profile Decoder::profile() {
+  const Team::Turn turn = team_->turn();
+  return profile_;
 }
 
 }  // namespace forerun

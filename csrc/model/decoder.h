@@ -34,15 +34,20 @@ struct DecoderWeights {
   std::vector<LayerWeights> layers;
 };
 
+constexpr size_t kMostRows = size_t(1) << 20;  // of one forward
+// Of a linear layer. Within a tile of so many inputs, and within a row of so many outputs, int counts far enough.
+constexpr int kMostInputs = 1 << 24, kMostOutputs = 1 << 28;
+
 // Rows of one forward. Rows of one cache are adjacent; a row follows its parent, or its cache's last committed token.
 struct Batch {
-  int rows = 0;
-  const int32_t* tokens = nullptr;   // [rows]
-  const int32_t* parents = nullptr;  // [rows] index of an earlier row of the same cache, or -1
-  const int32_t* owners = nullptr;   // [rows] index into caches, not decreasing
+  std::vector<int32_t> tokens;   // [rows]
+  std::vector<int32_t> parents;  // [rows] index of an earlier row of the same cache, or -1
+  std::vector<int32_t> owners;   // [rows] index into caches, not decreasing
   std::vector<Cache*> caches;
   std::vector<int32_t> logits;  // rows whose logits are wanted
   std::vector<int32_t> taps;    // hidden states wanted: 0 the embedding's output, l layer l's, `layers` the last, after the norm
+
+  int rows() const { return static_cast<int>(tokens.size()); }
 };
 
 // Where a forward spent its time, in seconds.
@@ -52,6 +57,7 @@ struct Profile {
 
 class Decoder {
  public:
+  // Throws std::invalid_argument when weights and shape do not fit each other, or a size is too large.
   Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Team> team, const Kernels* kernels);
 
   // The first `layers` layers of another decoder, then its norm and head. The weights are shared.
@@ -62,10 +68,11 @@ class Decoder {
   int logits_stride() const;  // floats from one row of logits to the next: the vocabulary rounded up to a tile
 
   // Computes and stages the rows. logits: [batch.logits.size()][logits_stride()]; features: [rows][taps][hidden].
-  // Throws std::invalid_argument when the batch contradicts itself, the model or its caches; nothing is staged then.
-  void forward(const Batch& batch, float* logits, float* features);
+  // Threads that call it at once take turns. Throws std::invalid_argument when the batch contradicts itself, the model or
+  // its caches, std::runtime_error when another thread is using a cache, std::bad_alloc; the stages are as before then.
+  void forward(Batch batch, float* logits, float* features);
 
-  const Profile& profile() const { return profile_; }
+  Profile profile();  // of the last forward
 
  private:
   friend class Forward;

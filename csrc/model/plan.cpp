@@ -7,18 +7,20 @@
 namespace forerun {
 namespace {
 
+constexpr size_t kMostTails = size_t(1) << 26;
+
 void refuse(const std::string& why) { throw std::invalid_argument("forward: " + why); }
 
 void check(const DecoderShape& shape, const Batch& batch) {
-  if (batch.rows < 1) refuse("no rows");
+  const size_t rows = batch.tokens.size();
+  if (batch.parents.size() != rows || batch.owners.size() != rows) refuse("arrays of different lengths");
+  if (rows < 1) refuse("no rows");
+  if (rows > kMostRows) refuse("too many rows");
   std::vector<int> counts(batch.caches.size(), 0);
   for (const Cache* cache : batch.caches)
     if (cache->layers() != shape.layers || cache->kv_heads() != shape.kv_heads || cache->head_dim() != shape.head_dim)
       refuse("a cache of another model");
-  for (size_t a = 0; a < batch.caches.size(); a++)
-    for (size_t b = 0; b < a; b++)
-      if (batch.caches[a] == batch.caches[b]) refuse("a cache is named twice");
-  for (int i = 0; i < batch.rows; i++) {
+  for (int i = 0; i < batch.rows(); i++) {
     const int owner = batch.owners[i], parent = batch.parents[i];
     if (batch.tokens[i] < 0 || batch.tokens[i] >= shape.vocab)
       refuse("token " + std::to_string(batch.tokens[i]) + " is outside the vocabulary");
@@ -29,9 +31,10 @@ void check(const DecoderShape& shape, const Batch& batch) {
   }
   for (size_t c = 0; c < batch.caches.size(); c++)
     if (counts[c] > batch.caches[c]->room()) refuse("more rows than the cache has room for");
-  if (batch.logits.size() > static_cast<size_t>(batch.rows)) refuse("logits of more rows than there are");
+  if (batch.logits.size() > rows) refuse("logits of more rows than there are");
   for (int row : batch.logits)
-    if (row < 0 || row >= batch.rows) refuse("logits of a row that is not there");
+    if (row < 0 || row >= batch.rows()) refuse("logits of a row that is not there");
+  if (batch.taps.size() > static_cast<size_t>(shape.layers) + 1) refuse("more hidden states than there are");
   for (int tap : batch.taps)
     if (tap < 0 || tap > shape.layers) refuse("no hidden state " + std::to_string(tap));
 }
@@ -41,13 +44,13 @@ void check(const DecoderShape& shape, const Batch& batch) {
 Plan make_plan(const DecoderShape& shape, const Batch& batch) {
   check(shape, batch);
   Plan plan;
-  plan.rows.resize(batch.rows);
+  plan.rows.resize(batch.tokens.size());
   std::vector<int32_t> path;
-  for (int begin = 0; begin < batch.rows;) {
+  for (int begin = 0; begin < batch.rows();) {
     Cache* cache = batch.caches[batch.owners[begin]];
     const int length = cache->length();
     int end = begin;
-    while (end < batch.rows && batch.owners[end] == batch.owners[begin]) end++;
+    while (end < batch.rows() && batch.owners[end] == batch.owners[begin]) end++;
     int first_tail = end, last_tail = begin;
     for (int i = begin; i < end; i++) {
       RowPlan& row = plan.rows[i];
@@ -65,6 +68,7 @@ Plan make_plan(const DecoderShape& shape, const Batch& batch) {
         last_tail = std::max(last_tail, at);
       }
       row.prefix = row.position + 1 - static_cast<int>(path.size());
+      if (plan.tails.size() + path.size() > kMostTails) refuse("a tree too deep and too wide");
       plan.tails.insert(plan.tails.end(), path.rbegin(), path.rend());
     }
     if (last_tail >= first_tail)
@@ -79,15 +83,17 @@ Plan make_plan(const DecoderShape& shape, const Batch& batch) {
     }
     begin = end;
   }
-  for (int begin = 0; begin < batch.rows;) {
-    int end = begin;
-    std::vector<int32_t> parents;
-    for (; end < batch.rows && batch.owners[end] == batch.owners[begin]; end++)
-      parents.push_back(batch.parents[end] < 0 ? -1 : batch.parents[end] - begin);
-    batch.caches[batch.owners[begin]]->stage(std::move(parents));
-    begin = end;
-  }
   return plan;
+}
+
+void stage_rows(const Batch& batch) {
+  std::vector<std::vector<int32_t>> parents(batch.caches.size());
+  for (int begin = 0, i = 0; i < batch.rows(); i++) {
+    if (batch.owners[i] != batch.owners[begin]) begin = i;
+    parents[batch.owners[i]].push_back(batch.parents[i] < 0 ? -1 : batch.parents[i] - begin);
+  }
+  for (size_t c = 0; c < parents.size(); c++)
+    if (!parents[c].empty()) batch.caches[c]->stage(std::move(parents[c]));
 }
 
 }  // namespace forerun

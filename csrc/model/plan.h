@@ -31,8 +31,10 @@ struct Plan {
   int chunks = 1;       // the most chunks that any row sees
 };
 
-// Checks the batch against the model's shape and the caches, stages the rows and lays them out.
-// Throws std::invalid_argument before anything is staged.
+// Checks the batch against the model's shape and the caches. Throws std::invalid_argument when they do not fit.
 Plan make_plan(const DecoderShape& shape, const Batch& batch);
+
+// Stages the rows of a batch that was checked. Throws std::bad_alloc before anything is staged.
+void stage_rows(const Batch& batch);
 
 }  // namespace forerun

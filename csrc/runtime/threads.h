@@ -5,6 +5,7 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -26,8 +27,8 @@ class Job {
   virtual ~Job() = default;
 
   // What a member does: calls to share, and between them nothing but what all members may do at once. It may still be
-  // called when the job is done, so it must not touch what outlives the job's end outside of share. Must not throw.
-  virtual void work(Member& me) = 0;
+  // called when the job is done, so it must not touch what outlives the job's end outside of share.
+  virtual void work(Member& me) noexcept = 0;
 
  protected:
   // One stage: body(begin, end) is called for pieces of [0, total), each by one member. Returns when all are done.
@@ -55,8 +56,15 @@ class Job {
   int stages_;
 };
 
+// A child made by fork has its own team of the same size: fork waits until no team is at work, and the child starts its
+// members when it first runs a job.
 class Team {
  public:
+  static constexpr int kMostThreads = 1024;
+  // The right to run jobs, which one thread at a time has.
+  using Turn = std::unique_lock<std::mutex>;
+
+  // Throws std::invalid_argument outside 1 .. kMostThreads, std::runtime_error when the system starts no more threads.
   explicit Team(int threads);
   ~Team();
   Team(const Team&) = delete;
@@ -64,34 +72,45 @@ class Team {
 
   int size() const { return size_; }
 
+  // Waits for those before.
+  Turn turn() { return Turn(crew_->running); }
   // Does the job, the caller as member 0; returns when its last stage is done. Members may then still hold the job.
-  void run(const std::shared_ptr<Job>& job);
-  // body(begin, end) for pieces of [0, total), by all members.
+  void run(const Turn& turn, const std::shared_ptr<Job>& job);
+  // body(begin, end) for pieces of [0, total), by all members. It must not throw.
   template <class Body>
   void for_each(int64_t total, int64_t piece, Body body) {
     struct Pieces : Job {
       Pieces(int64_t total, int64_t piece, Body& body) : Job(1), total(total), piece(piece), body(body) {}
-      void work(Member& me) override { share(me, total, piece, body); }
+      void work(Member& me) noexcept override { share(me, total, piece, body); }
       int64_t total, piece;
       Body body;
     };
-    run(std::make_shared<Pieces>(total, piece, body));
+    run(turn(), std::make_shared<Pieces>(total, piece, body));
   }
   // Returns when no member holds a job any more.
   void wait_idle();
 
  private:
-  void serve(int thread);
+  friend class Forks;
+  // The members other than the caller, and what they are told.
+  struct Crew {
+    std::mutex running;  // one job at a time
+    std::mutex mutex;    // guards job, busy, sleepers, stop
+    std::condition_variable wake;
+    std::shared_ptr<Job> job;
+    int busy = 0, sleepers = 0;
+    bool stop = false;
+    alignas(64) std::atomic<uint32_t> jobs{0};
+    std::vector<std::thread> members;
+
+    ~Crew();
+    void start(int count);
+    void serve(int thread);
+  };
 
   const int size_;
-  std::mutex running_;  // one job at a time
-  std::mutex mutex_;    // guards job_, busy_, sleepers_, stop_
-  std::condition_variable wake_;
-  std::shared_ptr<Job> job_;
-  int busy_ = 0, sleepers_ = 0;
-  bool stop_ = false;
-  alignas(64) std::atomic<uint32_t> jobs_{0};
-  std::vector<std::thread> members_;
+  bool inherited_ = false;  // this is a child's copy, whose members have not been started
+  std::unique_ptr<Crew> crew_;
 };
 
 }  // namespace forerun

@@ -1,4 +1,9 @@
-"""The C++ core: kernels, caches and the decoder. Mistakes raise ValueError, lack of memory MemoryError."""
+"""The C++ core: kernels, caches and the decoder.
+
+Arrays must be of the very type that is asked for (TypeError). Other mistakes raise ValueError, lack of memory
+MemoryError, a cache that another thread is using RuntimeError. All may be called from any thread; forwards of
+one team take turns.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +21,7 @@ def read_bandwidth(team: Team, megabytes: int = 256, repeats: int = 5) -> float:
     """Bytes per second that the team reads from memory: the best of `repeats` passes over `megabytes`."""
 
 class Team:
-    """Threads that compute together."""
+    """Threads that compute together. RuntimeError when the system does not start so many."""
 
     def __init__(self, threads: int) -> None: ...
     @property

@@ -56,7 +56,10 @@ def load_backend(
             f"no kernels {kernels!r} here; this machine has {', '.join(_core.available_kernels())}"
         )
     config, tensors = checkpoint.config, checkpoint.tensors
-    team = _core.Team(threads)
+    try:
+        team = _core.Team(threads)
+    except RuntimeError:
+        raise InputError(f"the system does not start {threads} threads; use fewer") from None
     weights = _core.Weights(config.layers, team)
     formats: Counter[str] = Counter()
     for done, (name, tensor) in enumerate(tensors.items()):
