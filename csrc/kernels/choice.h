@@ -22,9 +22,9 @@ constexpr uint32_t kGumbelStream = 0, kAcceptStream = 1, kGroupStream = 3;
 constexpr uint32_t kPhiloxMultiply0 = 0xD2511F53u, kPhiloxMultiply2 = 0xCD9E8D57u;
 constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9u, kPhiloxWeyl1 = 0xBB67AE85u;
 
-// The sums of `tally`, of values >= least, >= value and > value; each wrong by at most kTallyError times the row's whole sum.
+// The sums of `tally`, of values >= least and >= value; each wrong by at most kTallyError times the row's whole sum.
 struct Masses {
-  double all, from, above;
+  double all, from;
 };
 constexpr double kTallyError = 1.5e-5;
 

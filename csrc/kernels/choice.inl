@@ -143,54 +143,79 @@ static float kth_of(const float* values, int n, int k, int32_t* keys) {
   return bits_as<float>(ordered(kth));
 }
 
-// 2^d for d <= 0, nearly: to 4e-6 and the rounding of d. At least 2^-126.
+// a b + c where the rounding does not matter.
+static inline floats about(floats a, floats b, floats c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// 2^d for d <= 0, nearly: to 3e-6 and the rounding of d. At least 2^-126.
 static inline floats rough_exp2(floats d) {
   const floats lowest = floats{} - 126.0f;
   d = d > lowest ? d : lowest;
   const floats shifted = d + 12582912.0f;  // 1.5 * 2^23: the whole part in the lowest bits
   const floats f = d - (shifted - 12582912.0f);
-  floats p = f * 0.009570101276040077f + 0.05591785907745361f;
-  p = p * f + 0.240247443318367f;
-  p = p * f + 0.6931217908859253f;
-  p = p * f + 0.9999992847442627f;
+  floats p = about(f, floats{} + 0.009570101276040077f, floats{} + 0.05591785907745361f);
+  p = about(p, f, floats{} + 0.240247443318367f);
+  p = about(p, f, floats{} + 0.6931217908859253f);
+  p = about(p, f, floats{} + 0.9999992847442627f);
   return bits_as<floats>(bits_as<ints>(p) + (bits_as<ints>(shifted) << 23));
 }
 
-// Doubles that floats are added to.
-struct Sum {
-  doubles low = {}, high = {};
+// A sum in doubles of what comes in floats, a few of these added as floats first.
+class Sum {
+ public:
   void add(floats v) {
-    half_floats halves[2];
-    __builtin_memcpy(halves, &v, sizeof v);
-    low += __builtin_convertvector(halves[0], doubles);
-    high += __builtin_convertvector(halves[1], doubles);
+    some_ += v;
+    if (++count_ == 16) flush();
   }
-  double total() const {
+  double total() {
+    flush();
     double sum = 0.0;
-    for (int i = 0; i < kDoubles; i++) sum += low[i] + high[i];
+    for (int i = 0; i < kDoubles; i++) sum += low_[i] + high_[i];
     return sum;
   }
+
+ private:
+  void flush() {
+    half_floats halves[2];
+    __builtin_memcpy(halves, &some_, sizeof some_);
+    low_ += __builtin_convertvector(halves[0], doubles);
+    high_ += __builtin_convertvector(halves[1], doubles);
+    some_ = floats{};
+    count_ = 0;
+  }
+  floats some_ = {};
+  int count_ = 0;
+  doubles low_ = {}, high_ = {};
 };
 
 static Masses tally(const float* x, int n, const float* tops, float least, float value, float top, float scale) {
+  constexpr int kVectors = kBlock / kFloats;
   float spare[kBlock];
-  Sum all, from, above;
+  Sum all, from;
   for (int b = 0; b < blocks_in(n); b++) {
     if (!(tops[b] >= least)) continue;
     const float* p = block_at(x, n, b, spare);
-    floats all_here = {}, from_here = {}, above_here = {};
-    for (int i = 0; i < kBlock; i += kFloats) {
-      const floats v = read<floats>(p + i);
-      const ints weights = bits_as<ints>(rough_exp2((v - top) * scale));
-      all_here += bits_as<floats>(weights & (v >= least));
-      from_here += bits_as<floats>(weights & (v >= value));
-      above_here += bits_as<floats>(weights & (v > value));
+    ints weights[kVectors];
+    floats sum = {};
+    for (int i = 0; i < kVectors; i++) {
+      const floats v = read<floats>(p + i * kFloats);
+      weights[i] = bits_as<ints>(rough_exp2((v - top) * scale)) & (v >= least);
+      sum += bits_as<floats>(weights[i]);
     }
-    all.add(all_here);
-    from.add(from_here);
-    above.add(above_here);
+    all.add(sum);
+    if (!(tops[b] >= value)) continue;
+    sum = floats{};
+    for (int i = 0; i < kVectors; i++) sum += bits_as<floats>(weights[i] & (read<floats>(p + i * kFloats) >= value));
+    from.add(sum);
   }
-  return {all.total(), from.total(), above.total()};
+  return {all.total(), from.total()};
 }
 
 static double exp_sum(const float* x, int n, const float* tops, float least, double temperature, double best, double* weights) {

@@ -77,8 +77,8 @@ struct Kernels {
   int (*collect)(const float* x, int n, const float* tops, float least, int32_t* ids);
   // The k-th highest of n values, 1 <= k <= n, none of them NaN. keys: scratch, [n].
   float (*kth_of)(const float* values, int n, int k, int32_t* keys);
-  // About the sums of 2^((x - top) scale) over values that are at least `least`, and over what of these is at least, and
-  // above, `value`. top: the highest value.
+  // About the sums of 2^((x - top) scale) over values that are at least `least`, and of these over what is at least
+  // `value`. top: the highest value.
   Masses (*tally)(const float* x, int n, const float* tops, float least, float value, float top, float scale);
   // Exactly lane_sum of exp(x / temperature - best), where values below `least` have none. weights: [n] the summands, or
   // null.

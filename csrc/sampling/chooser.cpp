@@ -81,12 +81,15 @@ bool Chooser::kept_by_top_p(const Place& place) {
   if (std::fabs(top_) < kFarthest) {
     // what is 24 nats below the best has no mass that matters: 4e-11 each at most
     const float far = std::max(least_, float_below(top_ - 24.0 * settings_.temperature));
-    const float least = rough_mass_ < 0.0 ? far : std::max(far, place.value);
-    const Masses masses = kernels_->tally(row_, vocab_, tops_.data(), least, place.value, top_, static_cast<float>(kLog2E / settings_.temperature));
+    const float scale = static_cast<float>(kLog2E / settings_.temperature);
+    const auto masses_from = [&](float value) {
+      return kernels_->tally(row_, vocab_, tops_.data(), rough_mass_ < 0.0 ? far : std::max(far, value), value, top_, scale);
+    };
+    const Masses masses = masses_from(place.value);
     if (rough_mass_ < 0.0) rough_mass_ = masses.all;
     const double enough = settings_.top_p * rough_mass_, error = 2.0 * (kTallyError + 4e-11 * vocab_) * rough_mass_;
-    if (masses.from - exponential(score(place.value) - best_) < enough - error) return true;  // even with all equals before it
-    if (masses.above > enough + error) return false;                                          // even with none
+    if (masses.from - exponential(score(place.value) - best_) < enough - error) return true;  // with all its equals before it
+    if (masses_from(std::nextafterf(place.value, kInfinity)).from > enough + error) return false;  // with none
   }
   const double mass = kernels_->exp_sum(row_, vocab_, tops_.data(), least_, settings_.temperature, best_, nullptr);
   return exact_mass_before(place) < settings_.top_p * mass;
