@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forerun.text.stops import Ending, StopString
@@ -61,6 +61,8 @@ texts = st.text(alphabet="abé", max_size=24)
 stops = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=3)
 
 
+@settings(max_examples=300)
+@example(text="aé", stop=["a"], cuts=[2], every=1)  # half a character waits behind the stop string
 @given(text=texts, stop=stops, cuts=st.lists(st.integers(0, 60)), every=st.integers(1, 4))
 def test_stop_strings(text: str, stop: list[str], cuts: list[int], every: int) -> None:
     """Exact across token borders, never shown, never held back longer than needed; however often one

@@ -57,6 +57,7 @@ class Ending:
         self._spans: list[tuple[int, int]] = []  # of each token: characters before it and with it
         self._shown = self._shown_tokens = 0
         self._holding = 0
+        self._cut = False
 
     def __call__(self, token: int) -> str | None:
         if token in self._end_tokens:
@@ -69,11 +70,13 @@ class Ending:
         while self._spans and self._spans[-1][0] >= found:
             self._spans.pop()
         self._holding = 0
+        self._cut = True
         return "stop"
 
     def end(self) -> None:
         """The answer is over: hold nothing back any more, not even the bytes of half a character."""
-        self._text += self._decoder.flush()
+        if not self._cut:  # what waits behind a stop string is gone with it
+            self._text += self._decoder.flush()
         self._holding = 0
         self._spans = [(start, min(end, len(self._text))) for start, end in self._spans]
 
