@@ -105,9 +105,9 @@ def test_a_token_comes_with_the_last_of_its_characters(text: str, cuts: list[int
             return
         more, count = ending.take()
         shown, tokens = shown + len(more), tokens + count
-        # half a character comes with the other half
-        ends = [len(b"".join(pieces[: n + 1]).decode(errors="replace")) for n in range(token + 1)]
-        assert tokens == sum(end <= shown for end in ends)
+        # a token that completes none, being half of one, comes with the other half
+        length = [len(b"".join(pieces[:n]).decode(errors="ignore")) for n in range(token + 2)]
+        assert tokens == sum(max(end, start + 1) <= shown for start, end in pairwise(length))
 
 
 def test_an_end_token_belongs_to_the_answer() -> None:
@@ -117,6 +117,13 @@ def test_an_end_token_belongs_to_the_answer() -> None:
     assert ending(END) == "stop"
     ending.end()
     assert ending.take() == ("c", 2)
+
+
+def test_an_end_token_with_text_may_complete_a_stop_string() -> None:
+    ending = Ending(Pieces([b"ab", b"cd"]), ["bc"], [1])  # type: ignore[arg-type]
+    assert [ending(0), ending(1)] == [None, "stop"]
+    ending.end()
+    assert ending.take() == ("a", 1)
 
 
 def test_half_a_character_at_the_very_end() -> None:

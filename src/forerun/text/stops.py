@@ -60,12 +60,9 @@ class Ending:
         self._cut = False
 
     def __call__(self, token: int) -> str | None:
-        if token in self._end_tokens:
-            self._append(self._decoder.push([token]))
-            return "stop"
         found = self._append(self._decoder.push([token]))
         if found is None:
-            return None
+            return "stop" if token in self._end_tokens else None
         del self._text[found:]
         while self._spans and self._spans[-1][0] >= found:
             self._spans.pop()
