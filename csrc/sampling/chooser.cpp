@@ -142,10 +142,10 @@ int Chooser::choose_by_rejection(const float* logits, const Text& text, const ui
 
 // Leaves of the weights those of the first tokens in their order whose sum is enough.
 void Chooser::cut_nucleus(double enough, double* weights) {
-  constexpr int kFirstSorted = 256;  // almost always enough
-  for (bool all = vocab_ <= kFirstSorted;; all = true) {
-    const float least = all ? -kInfinity : kth_highest(*kernels_, row_, vocab_, tops_, kFirstSorted, scratch_);
-    const int count = sorted_from(std::max(least, least_));
+  for (int size = 256;; size *= 16) {  // almost always few are enough
+    const float first = size < vocab_ ? kth_highest(*kernels_, row_, vocab_, tops_, size, scratch_) : -kInfinity;
+    const bool all = first <= least_;
+    const int count = sorted_from(std::max(first, least_));
     double before = 0.0;
     int keep = 0;
     for (; keep < count && (keep == 0 || before < enough); keep++) before += weights[scratch_.ids[static_cast<size_t>(keep)]];
