@@ -6,7 +6,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__aarch64__) && defined(FORERUN_HAS_NEON) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
 
@@ -69,7 +69,7 @@ int choices(Choice* out) {
   out[n++] = {&kernels_portable, true};
   return n;
 }
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && defined(FORERUN_HAS_NEON)
 bool has_dot_product() {
 #if defined(__linux__)
   return (getauxval(AT_HWCAP) >> 20) & 1u;  // HWCAP_ASIMDDP
