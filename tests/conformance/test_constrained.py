@@ -203,7 +203,7 @@ def GRAMMARS(engine: Engine) -> Grammars:
     return _kept.setdefault(id(engine), Grammars(engine.tokenizer, engine.end_tokens))
 
 
-many = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 tokens = st.integers(0, 290)
 prompts = st.lists(tokens, min_size=1, max_size=8)
 forms = st.sampled_from(sorted(FORMS))

@@ -270,7 +270,13 @@ def test_fitting() -> None:
     assert constraint.fitting(ints(PROMPT), good) == len(good)
     assert constraint.fitting(ints(PROMPT), [*good[:2], 99]) == 2
     assert constraint.fitting(ints(PROMPT), [0, 5]) == 1, "end tokens are not judged"
-    assert constraint.fitting(ints(PROMPT[:2]), good) == len(good), "before the answer begins"
+    assert constraint.fitting(ints(PROMPT[:2]), [PROMPT[2], *good]) == 1 + len(good), (
+        "the prompt is not judged"
+    )
+    constraint.place(ints(PROMPT), good[:4])
+    assert constraint.fitting(ints(PROMPT), good) == len(good), "from where the matcher is"
+    assert constraint.fitting(ints([*PROMPT, *good[:2]]), [good[2], 99]) == 1, "and before it"
+    assert constraint.fitting(ints([*PROMPT, *good[:2]]), []) == 0
     assert constraint.fitting(ints([*PROMPT, 99]), good) == 0
     for wrong in (-1, -(2**31), 2**31 - 1, tokenizer().vocab_size):
         assert constraint.fitting(ints(PROMPT), [*good[:1], wrong, *good[1:]]) == 1

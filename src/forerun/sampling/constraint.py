@@ -88,9 +88,12 @@ class Constraint:
 
     def fitting(self, history: Ints, path: list[int]) -> int:
         """How many tokens of `path` may follow history, from its first on. End tokens are not judged."""
-        if not self._go(self._answer(history, [])):
+        text = self._answer(history, path)
+        start = len(text) - len(path)
+        at = max(self._shared(text), start)  # no further back than it must: what is known there stays known
+        if not self._go(text[:at]):
             return 0
-        count = self._matcher.validate_tokens(self._spelt(path))
+        count = at - start + self._matcher.validate_tokens(self._spelt(path[at - start :]))
         return count + (count < len(path) and path[count] in self._ends)
 
     def _answer(self, history: Ints, path: list[int]) -> Ints:
@@ -107,10 +110,7 @@ class Constraint:
 
     def _go(self, text: Ints) -> bool:
         """Take the matcher to this text; False if it is outside the grammar."""
-        shared = min(self._length, len(text))
-        parted = np.flatnonzero(self._line[:shared] != text[:shared])
-        if parted.size:
-            shared = int(parted[0])
+        shared = self._shared(text)
         if shared < self._length:
             if not self._matcher.rollback(self._length - shared):
                 self._restart()
@@ -127,6 +127,12 @@ class Constraint:
             self._line = np.concatenate([self._line, np.zeros(2 * self._length, dtype=np.int32)])
         self._line[shared : self._length] = rest[:count]
         return count == rest.size
+
+    def _shared(self, text: Ints) -> int:
+        """How many tokens the text has in common with where the matcher is."""
+        shared = min(self._length, len(text))
+        parted = np.flatnonzero(self._line[:shared] != text[:shared])
+        return int(parted[0]) if parted.size else shared
 
     def _spelt(self, tokens: list[int]) -> list[int]:
         """Up to the first id that no token has."""
