@@ -30,10 +30,12 @@ static inline void finish_tile(const Block& b, int m, int t, vf sum) {
   store(b.y + m * b.ldy + t * kTile, sum);
 }
 
-static constexpr int kAhead = 2560;  // bytes of weights between reading and prefetching
-
+// Asks for `bytes` of the weights that lie kAhead after p. For one row the machine's own prefetching is as good; blocks of
+// rows want weights in the second cache, in small portions so that arithmetic never waits for requests.
+template <int M, int kAhead>
 static inline void prefetch(const uint8_t* p, int bytes) {
-  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+  if constexpr (M > 1)
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i + kAhead, 0, 1);
 }
 
 // --- tiles of floats -------------------------------------------------------------------------------------------------
@@ -75,7 +77,7 @@ struct FloatTiles {
       typename Step::Weights w[T];
       for (int t = 0; t < T; t++) {
         w[t] = Step::weights(p + t * b.w.tile_bytes);
-        prefetch(p + t * b.w.tile_bytes + kAhead, 1);
+        prefetch<M, 4096>(p + t * b.w.tile_bytes, 1);
       }
       for (int m = 0; m < M; m++) {
         const auto x = Step::input(row_at(b, m), k);
@@ -160,6 +162,7 @@ template <class Weights, bool kMin, bool kHalves>
 struct GroupTiles {
   static constexpr int kMaxRows = kRegisters >= 32 ? 12 : 8;
   static constexpr int tiles_for(int) { return 1; }
+  static constexpr int kAhead = 8192;
   static constexpr PairLayout kLayout = pair_layout(Weights::kFormat, kMin, kHalves ? kGroup / 2 : kGroup);
 
   // Steps [kBegin, kEnd) of a group for rows [m, m + L) in lockstep, so that their chains of additions overlap.
@@ -192,7 +195,7 @@ struct GroupTiles {
   static inline void add_group(Group g, const uint8_t* scales_at, vf* acc) {
     Weights w;
     w.load_from(g.weights);
-    Scales<(M > 3)> scales;
+    Scales<(M > 4)> scales;
     scales.load_from(scales_at);
     add_all<M, 0, 0, kHalves ? 4 : 8, kSecond>(g, w, scales, acc);
     if (!kHalves) return;
@@ -209,9 +212,10 @@ struct GroupTiles {
       for (int m = 0; m < M; m++) acc[m] = zero();
       const char* rows = b.rows;
       for (int i = 0; i < pairs; i++, p += kLayout.bytes, rows += 2 * sizeof(RowGroup)) {
-        prefetch(p + kAhead, kLayout.bytes);
+        prefetch<M, kAhead>(p, kLayout.group_weights);
         const uint16_t* offsets = reinterpret_cast<const uint16_t*>(p + kLayout.offsets);
         add_group<M, false>({p, offsets, rows, b.row_stride}, p + kLayout.scales, acc);
+        prefetch<M, kAhead>(p + kLayout.group_weights, kLayout.bytes - kLayout.group_weights);
         add_group<M, true>({p + kLayout.group_weights, offsets, rows + sizeof(RowGroup), b.row_stride},
                            p + kLayout.scales + kLayout.scales_of_group, acc);
       }
