@@ -21,6 +21,7 @@ static constexpr int kFloats = kWidth / 4, kDoubles = kWidth / 8;
 typedef float floats __attribute__((vector_size(kWidth)));
 typedef float half_floats __attribute__((vector_size(kWidth / 2)));
 typedef int32_t ints __attribute__((vector_size(kWidth)));
+typedef uint32_t uints __attribute__((vector_size(kWidth)));
 typedef double doubles __attribute__((vector_size(kWidth)));
 typedef int64_t longs __attribute__((vector_size(kWidth)));
 typedef uint64_t words __attribute__((vector_size(kWidth)));
@@ -164,7 +165,7 @@ static inline floats rough_exp2(floats d) {
   p = about(p, f, floats{} + 0.240247443318367f);
   p = about(p, f, floats{} + 0.6931217908859253f);
   p = about(p, f, floats{} + 0.9999992847442627f);
-  return bits_as<floats>(bits_as<ints>(p) + (bits_as<ints>(shifted) << 23));
+  return bits_as<floats>(bits_as<uints>(p) + (bits_as<uints>(shifted) << 23));
 }
 
 // A sum in doubles of what comes in floats, a few of these added as floats first.
@@ -240,8 +241,8 @@ static double exp_sum(const float* x, int n, const float* tops, float least, dou
         const doubles r = (s - k * kLn2High) - k * kLn2Low;
         doubles p = doubles{} + kExpTerms[0];
         for (int t = 1; t < 13; t++) p = p * r + kExpTerms[t];
-        const longs e = bits_as<longs>(p) + (bits_as<longs>(k + kMagic) << 52);
-        const doubles weight = bits_as<doubles>(e & ~(out | (s < kLeastExponent)));
+        const words e = bits_as<words>(p) + (bits_as<words>(k + kMagic) << 52);
+        const doubles weight = bits_as<doubles>(e & ~bits_as<words>(out | (s < kLeastExponent)));
         sums[j] += weight;
         const int at = b * kBlock + i + j * kDoubles;
         if (weights != nullptr)
