@@ -7,9 +7,10 @@ print(engine.generate("Write a haiku about rivers.", SamplingParams(max_tokens=6
 from __future__ import annotations
 
 import secrets
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -23,8 +24,10 @@ from forerun.core.report import Report
 from forerun.drafters.guided import GuidedDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.errors import InputError
+from forerun.models.memory import SUFFIX_BYTES
 from forerun.models.sequence import Rule, verify_together
 from forerun.models.sequence import Sequence as TargetSequence
+from forerun.planning import Allowance, Planner, keep_within, make_planner, parse_size
 from forerun.roster import Circumstances, Roster
 from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRanker, ConstrainedRule, Constraint
 from forerun.sampling.fused import FusedCoupledRule, FusedRejectionRule
@@ -81,6 +84,7 @@ class Engine:
         measure: gives seconds of a forward by its rows, for the budget; asked once, when it is first needed.
             Without it every step verifies up to MOST_DRAFTED guesses.
         draft_tokens: guesses to verify a step, whatever they cost; None decides by cost.
+        allowance: is asked before memory is taken for a text; None for no limit.
 
     Attributes:
         end_tokens: ids that end a text: the model's, and those that the tokenizer knows as ends.
@@ -96,6 +100,7 @@ class Engine:
         load_draft: Callable[[str], tuple[Backend, Tokenizer]] | None = None,
         measure: Callable[[], Mapping[int, float]] | None = None,
         draft_tokens: int | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         if draft_tokens is not None and not 0 <= draft_tokens < STAGED_ROWS:
             raise InputError(f"draft_tokens is {draft_tokens}; it must be between 0 and {STAGED_ROWS - 1}")
@@ -109,6 +114,7 @@ class Engine:
         self._roster.check(drafter)
         self._measure = measure
         self._draft_tokens = draft_tokens
+        self._allowance = allowance
         self._curve: CostCurve | None = None
 
     def generate(
@@ -232,6 +238,8 @@ class Engine:
             tokens = self.tokenizer.encode(text, add_special=False)
             if past.tokens + len(tokens) > MOST_REMEMBERED:
                 raise InputError(f"texts to remember have more than {MOST_REMEMBERED} tokens; give fewer")
+            if self._allowance is not None:
+                self._allowance.take(SUFFIX_BYTES * len(tokens), "a text to remember")
             past.add_text(np.array(tokens, dtype=np.int32))
         self._roster.past = past
 
@@ -265,6 +273,8 @@ class Engine:
             return ranks if constraint is None else ConstrainedRanker(ranks, constraint)
 
         names = drafter or self.drafter
+        self.check_drafter(names)
+        taken = 0 if self._allowance is None else self._allowance.take_text(names, longest)
         guesser = self._roster.make(names, Circumstances(longest + STAGED_ROWS, ranker))
         ending = Ending(
             StreamDecoder(self.tokenizer, continues=continues or constraint is not None),
@@ -281,6 +291,8 @@ class Engine:
         target = TargetSequence(
             self.backend, rule, context=self.context, capacity=longest + STAGED_ROWS, taps=guesser.taps
         )
+        if self._allowance is not None:
+            weakref.finalize(target, self._allowance.give, taken)
         report = Report(prompt_tokens=len(prompt))
         answer = Answer(ending, params.logprobs, seed, report)
         # a grammar knows what follows at any place, and looks there anyway: it must be asked every step
@@ -331,7 +343,8 @@ def load(
     drafter: str = "auto",
     dtype: str = "auto",
     threads: int | None = None,
-    context: int | None = None,
+    context: int | Literal["auto"] | None = None,
+    memory: int | str | None = None,
     kv: str = "auto",
     kernels: str = "",
     draft_tokens: int | None = None,
@@ -344,7 +357,10 @@ def load(
         drafter: "auto", "none", "lookup", "suffix", "draft:MODEL", "skip:K", or several with commas between.
         dtype: how weights are executed: "auto", "f32", "bf16", ...
         threads: None uses the machine's cores.
-        context: the most tokens prompt and answer may have together; None is the model's own.
+        context: the most tokens prompt and answer may have together; None is the model's own, "auto" as many
+            of these as `memory` allows.
+        memory: the most that the process may take, in bytes or as "24GB": the model, the drafters, the texts.
+            What would exceed it is refused before it is allocated.
         kv: how keys and values are stored.
         kernels: an instruction set by name; the machine's best by default.
         draft_tokens: guesses to verify a step; None verifies what pays, by the cost measured here.
@@ -354,15 +370,12 @@ def load(
         InputError: something that was given cannot be used; the message says what to do.
     """
     from forerun import text
-    from forerun.backends.cpu import load_backend, measure_curve
-    from forerun.models.checkpoint import open_checkpoint
+    from forerun.backends.cpu import CpuBackend, curve_key, load_backend, remembered_curve
+    from forerun.models.checkpoint import Checkpoint, open_checkpoint
     from forerun.models.hub import DEFAULT_MODEL, resolve_model
+    from forerun.models.outline import outline_of
 
-    def read(name: str, progress: Progress | None = None) -> tuple[Backend, Tokenizer]:
-        checkpoint = open_checkpoint(resolve_model(name))
-        longest = checkpoint.config.context
-        if name == model and context is not None and not 2 <= context <= longest:
-            raise InputError(f"context is {context}; this model holds 2 to {longest} tokens")
+    def read(checkpoint: Checkpoint, progress: Progress | None = None) -> tuple[CpuBackend, Tokenizer]:
         gguf = checkpoint.format == "gguf"
         tokenizer = text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
         backend = load_backend(
@@ -370,14 +383,38 @@ def load(
         )
         return backend, tokenizer
 
-    model = DEFAULT_MODEL if model is None else model
-    backend, tokenizer = read(model, progress)
+    def load_draft(name: str) -> tuple[Backend, Tokenizer]:
+        draft = open_checkpoint(resolve_model(name))
+        if allowance is not None:
+            allowance.take_draft(f"draft:{name}", outline_of(draft))
+        return read(draft)
+
+    checkpoint = open_checkpoint(resolve_model(DEFAULT_MODEL if model is None else model))
+    longest = checkpoint.config.context
+    if isinstance(context, int) and not 2 <= context <= longest:
+        raise InputError(f"context is {context}; this model holds 2 to {longest} tokens")
+    asked = longest if context is None else context
+    allowance = None
+    if memory is not None:
+        limit = parse_size(memory) if isinstance(memory, str) else memory
+        planner = make_planner(outline_of(checkpoint), drafter, dtype=dtype, kv=kv)
+        asked = keep_within(planner, limit, None if asked == "auto" else asked)
+        allowance = Allowance(Planner(planner.target, dtype=dtype, kv=kv), limit, asked)
+    backend, tokenizer = read(checkpoint, progress)
+
+    def measure() -> dict[int, float]:
+        key = curve_key(
+            checkpoint.path, dtype=dtype, kv=backend.kv, threads=backend.threads, kernels=backend.kernels
+        )
+        return remembered_curve(backend, key)
+
     return Engine(
         backend,
         tokenizer,
-        context=context or backend.config.context,
+        context=longest if asked == "auto" else asked,
         drafter=drafter,
-        load_draft=read,
-        measure=lambda: measure_curve(backend),
+        load_draft=load_draft,
+        measure=measure,
         draft_tokens=draft_tokens,
+        allowance=allowance,
     )

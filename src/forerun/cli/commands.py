@@ -8,6 +8,7 @@ from forerun.cli.cost import cost
 from forerun.cli.failures import BAD_INPUT, say_error
 from forerun.cli.generate import generate
 from forerun.cli.inspect import inspect
+from forerun.cli.plan import plan
 from forerun.cli.pull import pull
 from forerun.cli.verify import verify
 from forerun.version import __version__
@@ -32,7 +33,7 @@ def forerun() -> None:
     """Exact speculative decoding for language models on your own machine."""
 
 
-for command in (generate, verify, cost, inspect, pull):
+for command in (generate, verify, cost, plan, inspect, pull):
     forerun.add_command(command)
 
 

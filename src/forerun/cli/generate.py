@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from forerun.cli.options import (
+    context_option,
     dtype_option,
     json_option,
     kernels_option,
     kv_option,
     load_engine,
+    memory_option,
     model_option,
     threads_option,
 )
@@ -81,7 +83,8 @@ def flag(name: str, help: str) -> Decorator:
     "--acceptance", default="coupled", metavar="RULE", help="coupled (the seed alone decides) or rejection."
 )
 @number("--logprobs", int, None, "N", "With --json: log-probabilities, also of the N best tokens.")
-@number("--context", int, None, "N", "Most tokens of prompt and answer; by default the model's own.")
+@context_option
+@memory_option
 @dtype_option
 @kv_option
 @threads_option
@@ -114,7 +117,8 @@ def generate(
     grammar: str | None,
     acceptance: Literal["coupled", "rejection"],
     logprobs: int | None,
-    context: int | None,
+    context: int | Literal["auto"] | None,
+    memory: str | None,
     dtype: str,
     kv: str,
     threads: int | None,
@@ -161,6 +165,7 @@ def generate(
         threads=threads,
         kernels=kernels,
         draft_tokens=draft_tokens,
+        memory=memory,
     )
     with LateProgress("reading the prompt") as progress:
         stream = engine.stream(_as_asked(engine, text, raw), params, progress=progress)

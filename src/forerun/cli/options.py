@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -32,7 +32,29 @@ threads_option = click.option(
     "--threads", type=int, metavar="N", help="Threads to compute with; by default all usable cores."
 )
 kernels_option = click.option("--kernels", default="", hidden=True, help="An instruction set by name.")
+memory_option = click.option(
+    "--memory",
+    metavar="SIZE",
+    help="The most memory to take, such as 24GB; what needs more is refused. By default without a limit.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+
+def _context(_: click.Context, parameter: click.Parameter, value: str | None) -> int | Literal["auto"] | None:
+    if value is None or value == "auto":
+        return "auto" if value else None
+    try:
+        return int(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a number of tokens nor auto") from None
+
+
+context_option = click.option(
+    "--context",
+    callback=_context,
+    metavar="N",
+    help="Most tokens of prompt and answer; by default the model's own. auto: as many as --memory allows.",
+)
 
 
 def load_engine(
@@ -41,10 +63,11 @@ def load_engine(
     drafter: str,
     dtype: str,
     kv: str,
-    context: int | None,
+    context: int | Literal["auto"] | None,
     threads: int | None,
     kernels: str,
     draft_tokens: int | None = None,
+    memory: str | None = None,
 ) -> Engine:
     """`forerun.load`, with a progress bar where it takes long."""
     from forerun.api import load
@@ -59,5 +82,6 @@ def load_engine(
             threads=threads,
             kernels=kernels,
             draft_tokens=draft_tokens,
+            memory=memory,
             progress=progress,
         )

@@ -61,13 +61,37 @@ def _resolve(model: str, refresh: bool) -> Path:
     path = _local(model)
     if path is not None:
         return path
+    return _from_hub(*_hub_id(model), refresh)
+
+
+def find_model(model: str) -> Path | None:
+    """As `resolve_model`, but of the hub only what is in its cache: None for what was not fetched."""
+    return _resolve(model, refresh=False) if model in KNOWN or _local(model) else _cached(*_hub_id(model))
+
+
+def pull_config(model: str) -> Path:
+    """The folder with the configuration of a hub id, without its weights. InputError as for `pull_model`."""
+    repo, file = _hub_id(model)
+    if file is not None:
+        raise InputError(f"{model!r} is not on this machine; fetch it first: forerun pull {model}")
+    import huggingface_hub
+
+    try:
+        wanted = ["config.json", "generation_config.json"]
+        return Path(huggingface_hub.snapshot_download(repo, allow_patterns=wanted))
+    except Exception as error:  # as in `_download`
+        raise _hub_fault(repo, error) from error
+
+
+def _hub_id(model: str) -> tuple[str, str | None]:
+    """Repository and file of a hub id. InputError if it is none."""
     match = _HUB_ID.fullmatch(model)
     if match is None or (match["file"] is None and model.endswith((".gguf", ".safetensors", ".bin"))):
         raise InputError(
             f"there is no model {model!r}: name a GGUF file, a Hugging Face folder, a hub id (org/name or"
             f" org/name:file.gguf), or {', '.join(KNOWN)}"
         )
-    return _from_hub(match["repo"], match["file"], refresh)
+    return match["repo"], match["file"]
 
 
 def _local(model: str) -> Path | None:

@@ -9,6 +9,9 @@ import stat
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
+
 from forerun.errors import InputError
 
 LARGEST_JSON = 64 << 20  # bytes; the largest index of a published model takes a few megabytes
@@ -29,6 +32,26 @@ def map_file(path: Path) -> mmap.mmap:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def release(data: npt.NDArray[np.uint8]) -> None:
+    """Let the system have back the memory of a view into a mapped file; it is read again when it is needed.
+
+    Without this all of a file that was read once counts as this process's memory.
+    """
+    base: object = data
+    while isinstance(base, np.ndarray):
+        base = base.base
+    mapped = base.obj if isinstance(base, memoryview) else base
+    if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    start = data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+    first = (
+        -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    )  # only whole pages: the others belong to neighbours too
+    length = (start + len(data)) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    if length > 0:
+        mapped.madvise(mmap.MADV_DONTNEED, first, length)
 
 
 def read_json(path: Path) -> dict[str, object]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
 from forerun.models.backend import Backend
+from forerun.models.records import model_key, read_record, write_record
 from forerun.models.rows import Rows
 
 WIDTHS = (1, 2, 4, 8, 16)
 CONTEXT = 32
 REPEATS = 5
+RECORDS = "curves"
 
 
 def measure_curve(backend: Backend, seconds: float = 0.15) -> dict[int, float]:
@@ -32,4 +36,28 @@ def measure_curve(backend: Backend, seconds: float = 0.15) -> dict[int, float]:
             backend.forward(rows, wanted)
             took = perf_counter() - start
             found[n] = min(found.get(n, took), took)
+    return found
+
+
+def curve_key(path: Path, *, dtype: str, kv: str, threads: int, kernels: str) -> dict[str, object]:
+    """What a model's cost curve depends on, besides the machine."""
+    return {**model_key(path), "dtype": dtype, "kv": kv, "threads": threads, "kernels": kernels}
+
+
+def known_curve(key: Mapping[str, object]) -> dict[int, float] | None:
+    """The curve measured before, or None."""
+    record = read_record(RECORDS, key)
+    try:
+        found = {int(n): float(seconds) for n, seconds in (record or {}).items()}  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return found if 1 in found and all(n > 0 and 0 < s < 3600 for n, s in found.items()) else None
+
+
+def remembered_curve(backend: Backend, key: Mapping[str, object]) -> dict[int, float]:
+    """The curve, measured if it was not before."""
+    found = known_curve(key)
+    if found is None:
+        found = measure_curve(backend)
+        write_record(RECORDS, key, {str(n): seconds for n, seconds in found.items()})
     return found

@@ -14,6 +14,7 @@ from forerun.backends.cpu.backend import CpuBackend, usable_cores
 from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
+from forerun.weights.files import release
 from forerun.weights.tensor import Tensor
 
 DTYPES = ("auto", "f32", "bf16", "q8", "q4")
@@ -44,10 +45,7 @@ def load_backend(
     Raises:
         InputError: an option or a tensor that cannot be used.
     """
-    if dtype not in DTYPES:
-        raise InputError(f"no dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
-    if kv not in KV_TYPES:
-        raise InputError(f"no cache type {kv!r}; choose one of {', '.join(KV_TYPES)}")
+    check_types(dtype, kv)
     threads = usable_cores() if threads is None else threads
     if not 1 <= threads <= 1024:
         raise InputError(f"{threads} threads cannot be used; give a number from 1 to 1024")
@@ -83,6 +81,7 @@ def load_backend(
             order,
             None if bias is None else _floats(bias) if order is None else _floats(bias)[order],
         )
+        release(tensor.data)
         if short != "embed_tokens" or config.tied:
             formats[packed] += bytes_read
         if progress is not None:
@@ -103,6 +102,14 @@ def load_backend(
         kernels,
     )
     return CpuBackend(config, model, ("f32" if dtype == "f32" else "f16") if kv == "auto" else kv, formats)
+
+
+def check_types(dtype: str, kv: str) -> None:
+    """Refuse types that there are not. InputError says which there are."""
+    if dtype not in DTYPES:
+        raise InputError(f"no dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
+    if kv not in KV_TYPES:
+        raise InputError(f"no cache type {kv!r}; choose one of {', '.join(KV_TYPES)}")
 
 
 def _place(name: str) -> tuple[int, str]:

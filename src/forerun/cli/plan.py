@@ -1,0 +1,234 @@
+"""`forerun plan`: what a model needs and how fast it would be, from metadata alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from forerun.cli.options import dtype_option, json_option, kv_option, model_option, threads_option
+from forerun.errors import CheckFailed, InputError
+
+if TYPE_CHECKING:
+    from forerun.bench.forecast import Forecast
+    from forerun.planning import Plan, Planner
+
+CONTEXTS = (512, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+
+
+@click.command()
+@model_option
+@click.option("--memory", metavar="SIZE", help="What is there, such as 24GB; by default this machine's.")
+@click.option(
+    "--context", type=click.IntRange(1), metavar="N", help="Only this context; exit 1 if it is too long."
+)
+@click.option(
+    "--drafter",
+    default="auto",
+    metavar="NAME[,NAME]",
+    help="As for generate, and `eagle`: a head of the usual size.",
+)
+@click.option(
+    "--bandwidth",
+    type=click.FloatRange(0, 1e6, min_open=True),
+    metavar="GB/S",
+    help="Of the memory; measured by default, on a CPU.",
+)
+@click.option(
+    "--acceptance",
+    type=click.FloatRange(0, 1),
+    metavar="P",
+    help="The chance that a guess is right; by default what `tune` measured, or 0.7.",
+)
+@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", help="Whose memory it is.")
+@dtype_option
+@kv_option
+@threads_option
+@json_option
+def plan(
+    model: str,
+    memory: str | None,
+    context: int | None,
+    drafter: str,
+    bandwidth: float | None,
+    acceptance: float | None,
+    device: str,
+    dtype: str,
+    kv: str,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Tell what a model and its drafters need, what fits, and how fast it would be. Loads no weights."""
+    from forerun.backends.cpu.load import check_types
+    from forerun.bench.forecast import Forecaster
+    from forerun.models.machine import memory_bytes
+    from forerun.models.outline import read_outline
+    from forerun.planning import make_planner, parse_size
+
+    check_types(dtype, kv)
+    gpu = device == "gpu"
+    if gpu and (memory is None or bandwidth is None):
+        raise InputError(
+            "a GPU's memory cannot be looked up here; give --memory and --bandwidth, both of the GPU"
+        )
+    planner = make_planner(read_outline(model), drafter, dtype=dtype, kv=kv, gpu=gpu)
+    longest = planner.target.config.context
+    if context is not None and context > longest:
+        raise InputError(f"context is {context}; this model holds at most {longest} tokens")
+    limit = parse_size(memory) if memory is not None else memory_bytes()
+    curve = None if gpu or bandwidth is not None else _known_curve(planner, threads)
+    speed = bandwidth * 1e9 if bandwidth is not None else _measure_bandwidth(threads)
+    expected, source = _acceptance(acceptance)
+    forecaster = Forecaster(planner, speed, expected, curve)
+    fitting = planner.largest_context(limit)
+    contexts = (
+        [context] if context else sorted({*(n for n in CONTEXTS if n < longest), longest, fitting} - {0})
+    )
+    rows = [Row(planner.at(n), forecaster.at(n), n <= fitting) for n in contexts]
+    result = PlanResult(model, planner, limit, fitting, speed, expected, source, curve is not None, rows)
+    print(json.dumps(result.as_dict()) if as_json else result.as_text())
+    if context is not None and context > fitting:
+        raise CheckFailed(f"a context of {context} does not fit; {result.advice()}")
+
+
+def _acceptance(given: float | None) -> tuple[float, str]:
+    """The acceptance to predict with, and where it comes from."""
+    from forerun.bench.forecast import TYPICAL_ACCEPTANCE
+
+    return (TYPICAL_ACCEPTANCE, "assumed") if given is None else (given, "given")
+
+
+def _measure_bandwidth(threads: int | None) -> float:
+    """Bytes a second that this machine reads."""
+    from forerun.backends.cpu import usable_cores
+    from forerun.bench.cost import read_bandwidth
+
+    return read_bandwidth(threads or usable_cores())
+
+
+def _known_curve(planner: Planner, threads: int | None) -> dict[int, float] | None:
+    """The model's cost curve, if it has run on this machine."""
+    from forerun import _core
+    from forerun.backends.cpu import curve_key, known_curve, usable_cores
+    from forerun.models.memory import kv_type
+
+    key = curve_key(
+        planner.target.path,
+        dtype=planner.dtype,
+        kv=kv_type(planner.kv, planner.dtype),
+        threads=threads or usable_cores(),
+        kernels=_core.available_kernels()[0],
+    )
+    return known_curve(key)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One context."""
+
+    plan: Plan
+    forecast: Forecast
+    fits: bool
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """Everything that is told.
+
+    Attributes:
+        limit: bytes of memory.
+        fitting: the longest context that fits, 0 for none.
+        bandwidth: bytes a second.
+        acceptance: that speeds are predicted with; `acceptance_from` says where it comes from.
+        measured: whether the cost curve was measured.
+    """
+
+    model: str
+    planner: Planner
+    limit: int
+    fitting: int
+    bandwidth: float
+    acceptance: float
+    acceptance_from: str
+    measured: bool
+    rows: list[Row]
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "model": self.model,
+            "drafters": list(self.planner.drafters),
+            "dtype": self.planner.dtype,
+            "device": "gpu" if self.planner.gpu else "cpu",
+            "memory_bytes": self.limit,
+            "largest_context": self.fitting,
+            "bandwidth_gb_s": round(self.bandwidth / 1e9, 2),
+            "acceptance": self.acceptance,
+            "acceptance_from": self.acceptance_from,
+            "cost_curve": "measured" if self.measured else "bandwidth",
+            "contexts": [
+                {
+                    "context": row.plan.context,
+                    "fits": row.fits,
+                    "total_bytes": row.plan.total,
+                    "parts": [
+                        {
+                            "name": share.name,
+                            "weights": share.weights,
+                            "kv": share.kv,
+                            "activations": share.activations,
+                        }
+                        for share in row.plan.shares
+                    ],
+                    "plain_tokens_per_second": round(row.forecast.plain, 2),
+                    "speculative_tokens_per_second": round(row.forecast.speculative.tokens_per_second, 2),
+                    "guesses": row.forecast.speculative.guesses,
+                }
+                for row in self.rows
+            ],
+        }
+
+    def advice(self) -> str:
+        """What would fit."""
+        if self.fitting:
+            return f"the longest context that does is {self.fitting}"
+        return "none does: use a smaller --dtype or --kv, a smaller model, or no draft model"
+
+    def as_text(self) -> str:
+        """For people."""
+        from forerun.models.memory import STAGED_ROWS
+        from forerun.planning import megabytes
+
+        drafters = self.planner.drafters
+        model, *others = self.rows[0].plan.shares
+        lines = [
+            f"{self.model}: weights {megabytes(model.weights)}, "
+            f"keys and values {model.kv / (self.rows[0].plan.context + STAGED_ROWS) / 1e3:,.1f} kB a token",
+            *(f"{share.name}: weights {megabytes(share.weights)}" for share in others if share.weights),
+            f"memory {megabytes(self.limit)}, of which 3 % are kept back; "
+            + (f"the longest context that fits is {self.fitting:,}" if self.fitting else "no context fits"),
+            f"speeds: {self.bandwidth / 1e9:.1f} GB/s, "
+            + ("cost curve measured here" if self.measured else "at best: as if memory were the only limit")
+            + (f", acceptance {self.acceptance:.2f} ({self.acceptance_from})" if drafters else ""),
+            "",
+            f"{'context':>8}{'model KV':>11}{'drafters':>11}{'work':>10}{'total':>11}{'':>7}"
+            f"{'plain tok/s':>13}{'speculative':>13}",
+        ]
+        for row in self.rows:
+            model, *drafting, program = row.plan.shares
+            speculative = row.forecast.speculative
+            lines.append(
+                f"{row.plan.context:>8}{megabytes(model.kv):>11}"
+                f"{megabytes(sum(share.total for share in drafting)):>11}"
+                f"{megabytes(model.activations + program.activations):>10}"
+                f"{megabytes(row.plan.total):>11}{'fits' if row.fits else 'no':>7}"
+                f"{row.forecast.plain:>13.1f}"
+                + (
+                    f"{speculative.tokens_per_second:>13.1f} with {speculative.guesses} guesses"
+                    if drafters
+                    else ""
+                )
+            )
+        return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""A model by its metadata alone: its configuration, and how each tensor is stored. No weight is read.
+
+A GGUF file and a folder with safetensors tell both. Of a hub id that was not fetched, or a folder without
+weights, config.json is enough: its `torch_dtype` then stands for all tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from forerun.errors import InputError
+from forerun.models.checkpoint import Checkpoint, expected_tensors, open_checkpoint
+from forerun.models.config import ModelConfig
+from forerun.models.hf_config import read_hf_config
+from forerun.models.hub import find_model, pull_config
+from forerun.weights.hf_folder import INDEX, SINGLE
+
+KINDS_OF_DTYPES: Mapping[object, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """A model that is not loaded.
+
+    path:  of its file or folder
+    kinds: how each tensor is stored, by canonical name
+    """
+
+    path: Path
+    config: ModelConfig
+    kinds: Mapping[str, str]
+
+
+def read_outline(model: str) -> Outline:
+    """The outline of what `model` names: as for `resolve_model`, or a config.json. InputError as there."""
+    path = Path(model).expanduser()
+    if path.name == "config.json" and path.is_file():
+        return outline_of_config(path.parent)
+    found = find_model(model)
+    if found is None:
+        return outline_of_config(pull_config(model))
+    if found.is_dir() and not ((found / SINGLE).exists() or (found / INDEX).exists()):
+        return outline_of_config(found)
+    return outline_of(open_checkpoint(found))
+
+
+def outline_of(checkpoint: Checkpoint) -> Outline:
+    """The outline of a model on disk."""
+    kinds = {name: tensor.kind for name, tensor in checkpoint.tensors.items()}
+    return Outline(checkpoint.path, checkpoint.config, kinds)
+
+
+def outline_of_config(folder: Path) -> Outline:
+    """The outline that a folder's config.json gives.
+
+    Raises:
+        InputError: no config.json, or one that cannot be used.
+    """
+    if not (folder / "config.json").exists():
+        raise InputError(f"the folder {folder} has no config.json; name a GGUF file or a Hugging Face folder")
+    config, values = read_hf_config(folder)
+    kind = KINDS_OF_DTYPES.get(values.get("torch_dtype", values.get("dtype")), "BF16")
+    return Outline(folder, config, {name: kind for name, _ in expected_tensors(config)})

@@ -1,0 +1,244 @@
+"""What a model and its drafters take of the machine's memory, and what fits.
+
+Everything comes from metadata (`models.outline`); nothing is loaded. The engine is held to the same numbers:
+see `Allowance`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from forerun.errors import InputError
+from forerun.models.memory import (
+    BYTES_A_TOKEN,
+    SUFFIX_BYTES,
+    Memory,
+    model_memory,
+    packed_bytes,
+    program_bytes,
+)
+from forerun.models.outline import Outline, read_outline
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+BINARY_UNITS = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+MARGIN = 1.03
+"""What is predicted is up to 3 % off; a limit is kept by that much."""
+
+SMALLEST_CONTEXT = 64
+GPU_PROGRAM = 700_000_000
+"""A CUDA context, its libraries and their workspaces, in bytes."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one part of the engine takes, in bytes."""
+
+    name: str
+    weights: int = 0
+    kv: int = 0
+    activations: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.activations
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The engine's memory with a text that fills `context`: the model, its drafters, the program."""
+
+    context: int
+    shares: tuple[Share, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(share.total for share in self.shares)
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Works out plans.
+
+    Attributes:
+        target: the model.
+        drafters: names as for `forerun.roster`; `eagle` is a head of the usual size.
+        drafts: the draft models among them, by the drafter's name.
+        dtype, kv: as for `forerun.load`.
+        gpu: the model lives in a GPU's memory: the program there is another.
+    """
+
+    target: Outline
+    drafters: tuple[str, ...] = ()
+    drafts: Mapping[str, Outline] = field(default_factory=dict)
+    dtype: str = "auto"
+    kv: str = "auto"
+    gpu: bool = False
+
+    def at(self, context: int) -> Plan:
+        """What is resident when a text fills `context` tokens."""
+        taps = 3 if any(name.partition(":")[0] == "eagle" for name in self.drafters) else 0
+        model = _share("model", self._memory(self.target, context, taps))
+        program = GPU_PROGRAM if self.gpu else program_bytes(self.target.config.vocab_size)
+        drafters = [self._drafter(name, context) for name in self.drafters]
+        return Plan(context, (model, *drafters, Share("program", activations=program)))
+
+    def largest_context(self, limit: int) -> int:
+        """The longest context, at most the model's own, whose plan keeps `limit` bytes; 0 if none does."""
+        low, high = 0, self.target.config.context
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if fits(self.at(middle), limit) else (low, middle - 1)
+        return low
+
+    def _memory(self, outline: Outline, context: int, taps: int = 0) -> Memory:
+        return model_memory(
+            outline.config, outline.kinds, dtype=self.dtype, kv=self.kv, context=context, taps=taps
+        )
+
+    def _drafter(self, name: str, context: int) -> Share:
+        kind, _, detail = name.partition(":")
+        config = self.target.config
+        if kind == "draft":
+            draft = self.drafts[name]
+            own = _share(name, self._memory(draft, min(context, draft.config.context)))
+            return replace(own, activations=own.activations + BYTES_A_TOKEN * draft.config.vocab_size)
+        if kind == "suffix":
+            return Share(name, kv=SUFFIX_BYTES * context)
+        if kind == "skip":
+            layers = int(detail) if detail.isdecimal() else max(1, config.layers // 3)
+            memory = self._memory(self.target, context)
+            kv = memory.kv * min(layers, config.layers) // config.layers
+            return Share(name, kv=kv, activations=memory.activations)
+        if kind == "eagle":
+            return self._eagle(name, context)
+        return Share(name)
+
+    def _eagle(self, name: str, context: int) -> Share:
+        """An EAGLE-3 head (Li et al., arXiv 2503.01840): three states fused into one, a decoder layer that
+        reads two states, a head of its own over at most 32,000 tokens; 16 bits a weight."""
+        config = self.target.config
+        hidden, queries = config.hidden_size, config.heads * config.head_dim
+        keys = config.kv_heads * config.head_dim
+        shapes = [(hidden, 3 * hidden), (queries + 2 * keys, 2 * hidden), (hidden, queries)]
+        shapes += [(config.intermediate_size, hidden)] * 2 + [(hidden, config.intermediate_size)]
+        shapes += [(min(32_000, config.vocab_size), hidden)]
+        weights = sum(packed_bytes("BF16", "bf16", *shape) for shape in shapes)
+        memory = self._memory(self.target, context)
+        return Share(name, weights, memory.kv // config.layers, memory.activations // 2)
+
+
+class Allowance:
+    """Keeps an engine within a limit: whatever takes memory asks first.
+
+    Args:
+        planner: of the model, without drafters.
+        limit: bytes.
+        context: the longest text.
+
+    Raises:
+        InputError: from every method, if what is asked for is more than what is left; says the numbers.
+    """
+
+    def __init__(self, planner: Planner, limit: int, context: int) -> None:
+        self._planner = planner
+        self._limit = limit
+        self._context = context
+        self._used = 0
+        self.take(sum(share.total - share.kv for share in planner.at(context).shares), "the model")
+
+    def take_draft(self, name: str, outline: Outline) -> None:
+        """The draft model behind `name` is about to be loaded."""
+        self._planner = replace(self._planner, drafts={**self._planner.drafts, name: outline})
+        share = replace(self._planner, drafters=(name,)).at(self._context).shares[1]
+        self.take(share.total - share.kv, f"drafter {name}")
+
+    def take_text(self, drafters: str, tokens: int) -> int:
+        """A text of so many tokens is about to be written; returns its bytes, to be given back at its end."""
+        plan = replace(self._planner, drafters=split_names(drafters)).at(tokens)
+        size = sum(share.kv for share in plan.shares)
+        self.take(size, f"a text of {tokens} tokens")
+        return size
+
+    def take(self, size: int, what: str) -> None:
+        """Promise `size` bytes to `what`."""
+        if (self._used + size) * MARGIN > self._limit:
+            raise InputError(
+                f"{what} needs {megabytes(size)} more, and {megabytes(self._used)} of the "
+                f"{megabytes(self._limit)} allowed are taken; allow more, or use a shorter context or "
+                "fewer texts at once"
+            )
+        self._used += size
+
+    def give(self, size: int) -> None:
+        """Bytes that are free again."""
+        self._used -= size
+
+
+def make_planner(
+    target: Outline, drafters: str, *, dtype: str = "auto", kv: str = "auto", gpu: bool = False
+) -> Planner:
+    """A planner for a model with drafters by name.
+
+    Raises:
+        InputError: a draft model that cannot be found.
+    """
+    names = split_names(drafters)
+    drafts = {name: read_outline(name[6:]) for name in names if name.startswith("draft:")}
+    return Planner(target, names, drafts, dtype, kv, gpu)
+
+
+def split_names(drafters: str) -> tuple[str, ...]:
+    """The drafters of a cascade by name; what they stand for is checked elsewhere."""
+    return tuple("suffix" if name == "auto" else name for name in drafters.split(",") if name != "none")
+
+
+def fits(plan: Plan, limit: int) -> bool:
+    """Whether a plan keeps a limit, with the margin."""
+    return plan.total * MARGIN <= limit
+
+
+def keep_within(planner: Planner, limit: int, context: int | None) -> int:
+    """The context to use within `limit` bytes: `context` if it fits, or for None the longest that does.
+
+    Raises:
+        InputError: it does not fit; says what would be needed and what would fit.
+    """
+    largest = planner.largest_context(limit)
+    if context is not None and largest >= context:
+        return context
+    if context is None and largest >= SMALLEST_CONTEXT:
+        return largest
+    plan = planner.at(context or SMALLEST_CONTEXT)
+    parts = ", ".join(f"{share.name} {megabytes(share.total)}" for share in plan.shares if share.total)
+    hint = (
+        f"a context of {largest} fits (--context auto takes it)"
+        if largest >= SMALLEST_CONTEXT
+        else "no context fits: use a smaller dtype or model"
+    )
+    raise InputError(
+        f"a context of {plan.context} needs {megabytes(plan.total)} ({parts}), and {megabytes(limit)} "
+        f"are allowed, of which 3 % are kept back; {hint}"
+    )
+
+
+def parse_size(text: str) -> int:
+    """Bytes of '24GB', '1.5GiB', '800MB' or a plain number.
+
+    Raises:
+        InputError: no such size.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", text.upper(), re.ASCII)
+    if match is None or len(text) > 40:
+        raise InputError(f"{text!r} is no amount of memory, such as 24GB, 1.5GiB or 800MB")
+    return int(float(match[1]) * {**UNITS, **BINARY_UNITS}[match[2] or ""])
+
+
+def megabytes(size: int) -> str:
+    """For messages."""
+    return f"{size / 1e9:,.2f} GB" if size >= 10**9 else f"{size / 1e6:,.0f} MB"
+
+
+def _share(name: str, memory: Memory) -> Share:
+    return Share(name, memory.weights, memory.kv, memory.activations)

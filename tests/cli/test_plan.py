@@ -1,0 +1,78 @@
+"""`forerun plan`, and `--memory`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.program import error_line, forerun
+from support.tiny import Tiny, write_tiny_hf
+
+
+def test_json(tiny: Path) -> None:
+    done = forerun("plan", "-m", tiny, "--memory", "1GB", "--bandwidth", 10, "--acceptance", 0.5, "--json")
+    assert (done.returncode, done.stderr) == (0, b"")
+    found = json.loads(done.stdout)
+    assert (found["largest_context"], found["memory_bytes"], found["drafters"]) == (1024, 10**9, ["suffix"])
+    assert [row["context"] for row in found["contexts"]] == [512, 1024]
+    for row in found["contexts"]:
+        parts = {part["name"]: part for part in row["parts"]}
+        assert set(parts) == {"model", "suffix", "program"}
+        sizes = [part["weights"] + part["kv"] + part["activations"] for part in row["parts"]]
+        assert row["total_bytes"] == sum(sizes)
+        assert row["fits"]
+        # with free guesses, the longest chain is best: (1 - a^17) / (1 - a) tokens a step
+        expected = row["plain_tokens_per_second"] * (1 - 0.5**17) / 0.5
+        assert row["speculative_tokens_per_second"] == pytest.approx(expected, rel=0.01)
+
+
+def test_text_and_a_context_that_does_not_fit(tiny: Path) -> None:
+    done = forerun("plan", "-m", tiny, "--memory", "80MB", "--bandwidth", 10, "--drafter", f"draft:{tiny}")
+    assert done.returncode == 0
+    lines = done.stdout.decode().splitlines()
+    assert lines[1].startswith(f"draft:{tiny}: weights")
+    assert "no context fits" not in lines[2]
+    done = forerun("plan", "-m", tiny, "--memory", "20MB", "--bandwidth", 10, "--context", 1000)
+    assert done.returncode == 1
+    assert "a context of 1000 does not fit" in error_line(done)
+
+
+def test_a_configuration_is_enough(tmp_path: Path) -> None:
+    folder = write_tiny_hf(tmp_path / "m", Tiny(context=100_000))
+    (folder / "model.safetensors").unlink()
+    gpu = ("--device", "gpu", "--memory", "750MB", "--bandwidth", 900, "--drafter", "eagle")
+    done = forerun("plan", "-m", folder, *gpu, "--dtype", "q4", "--json")
+    found = json.loads(done.stdout)
+    assert 1000 < found["largest_context"] < 100_000
+    assert [row["context"] for row in found["contexts"] if row["fits"]][-1] == found["largest_context"]
+    assert not found["contexts"][-1]["fits"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--memory", "much"), "no amount of memory"),
+        (("--device", "gpu"), "--memory and --bandwidth"),
+        (("--dtype", "q3"), "no dtype 'q3'"),
+        (("--context", "5000"), "at most 1024"),
+        (("--drafter", "draft:nowhere.gguf"), "there is no model"),
+        (("--bandwidth", "0"), "--bandwidth"),
+    ],
+)
+def test_bad_input(tiny: Path, arguments: tuple[str, ...], says: str) -> None:
+    done = forerun("plan", "-m", tiny, *arguments)
+    assert done.returncode == 2
+    assert says in error_line(done)
+
+
+def test_generate_keeps_within_memory(tiny: Path) -> None:
+    done = forerun("generate", "-m", tiny, "hello", "--memory", "20MB")
+    assert done.returncode == 2
+    assert "a context of 1024 needs" in error_line(done)
+    done = forerun("generate", "-m", tiny, "hello", "--memory", "1GB", "--context", "auto", "--max-tokens", 3)
+    assert done.returncode == 0
+    done = forerun("generate", "-m", tiny, "hello", "--context", "long")
+    assert done.returncode == 2
+    assert "neither a number of tokens nor auto" in error_line(done)

@@ -1,0 +1,188 @@
+"""Memory that is predicted, against what the core takes and what the system says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forerun import _core
+from forerun.backends.cpu import load_backend
+from forerun.errors import InputError
+from forerun.models.checkpoint import open_checkpoint
+from forerun.models.hub import resolve_model
+from forerun.models.memory import bytes_per_forward, kv_bytes_per_token, resident_weights
+from forerun.models.outline import Outline, outline_of, read_outline
+from forerun.planning import Allowance, Planner, fits, keep_within, make_planner, parse_size
+from forerun.weights.tensor import KINDS
+from support.random_models import random_checkpoint, random_config
+from support.tiny import Tiny, write_tiny_gguf, write_tiny_hf
+
+LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+MEASURE = """
+import json, sys
+from forerun import SamplingParams, load
+options = json.loads(sys.argv[1])
+tokens = options.pop("tokens")
+engine = load(**options)
+engine.generate("word " * tokens, SamplingParams(max_tokens=8, ignore_end=True))
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(engine.context, int(peak.split()[1]) * 1024)
+"""
+
+
+def run_and_measure(**options: object) -> tuple[int, int]:
+    """The context that an engine came to have, and the most memory that was resident meanwhile."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, json.dumps(options)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    context, peak = done.stdout.split()
+    return int(context), int(peak)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("dtype", ["auto", "f32", "bf16", "q8", "q4"])
+def test_weights_are_what_the_core_packs(kind: str, dtype: str) -> None:
+    config = random_config(tied=dtype != "q8", vocab=307, layers=1)
+    checkpoint = random_checkpoint(config, kind)
+    outline = outline_of(checkpoint)
+    packed = load_backend(checkpoint, dtype=dtype, threads=1)
+    assert bytes_per_forward(config, outline.kinds, dtype) == packed.bytes_per_forward
+
+
+@pytest.mark.parametrize("kv", ["f32", "f16", "q8"])
+@pytest.mark.parametrize("head_dim", [8, 32, 72])
+def test_keys_and_values_are_what_the_cache_takes(kv: str, head_dim: int) -> None:
+    config = random_config(head_dim=head_dim, kv_heads=4)
+    cache = _core.Cache(config.layers, config.kv_heads, config.head_dim, kv, 64)
+    assert kv_bytes_per_token(config, kv) == cache.bytes_per_token
+
+
+def test_weights_end_on_whole_pages_of_their_mappings() -> None:
+    assert resident_weights([]) == 0
+    assert resident_weights([1]) == 2 << 20
+    assert resident_weights([40 << 20, 30 << 20]) == 70 << 20
+    assert resident_weights([(40 << 20) + 1, 30 << 20]) == 72 << 20
+    assert resident_weights([100 << 20, 1 << 20]) == 102 << 20
+
+
+def tiny_outline(**sizes: int) -> Outline:
+    config = random_config(**sizes)
+    return outline_of(random_checkpoint(config))
+
+
+def test_the_largest_context_is_the_last_that_fits() -> None:
+    planner = Planner(tiny_outline(layers=4), ("suffix",))
+    limit = int(planner.at(777).total * 1.03) + 1
+    largest = planner.largest_context(limit)
+    assert largest >= 777
+    assert fits(planner.at(largest), limit)
+    assert not fits(planner.at(largest + 1), limit)
+    assert planner.largest_context(1 << 40) == planner.target.config.context
+    assert planner.largest_context(1000) == 0
+
+
+def test_a_limit_is_kept_or_refused_with_the_numbers() -> None:
+    planner = Planner(tiny_outline(layers=4))
+    limit = int(planner.at(500).total * 1.03) + 1
+    assert keep_within(planner, limit, 400) == 400
+    assert keep_within(planner, limit, None) == planner.largest_context(limit)
+    with pytest.raises(
+        InputError, match=r"a context of 2000 needs .* \(model .*, program .*\).*--context auto"
+    ):
+        keep_within(planner, limit, 2000)
+    with pytest.raises(InputError, match="no context fits"):
+        keep_within(planner, 1_000_000, None)
+
+
+def test_drafters_have_their_share(tmp_path: Path) -> None:
+    draft = write_tiny_hf(tmp_path / "draft")
+    planner = make_planner(tiny_outline(layers=4), f"draft:{draft},skip:2,suffix,eagle")
+    model, own, skip, suffix, eagle, program = planner.at(1000).shares
+    assert own.weights > 0
+    assert (skip.weights, skip.kv) == (0, model.kv // 2)
+    assert suffix.kv == 110_000
+    assert eagle.weights > 0
+    assert eagle.kv == model.kv // 4
+    assert program.total > 30e6
+    assert make_planner(tiny_outline(), "none").drafters == ()
+
+
+def test_an_allowance_is_used_up_and_given_back() -> None:
+    planner = Planner(tiny_outline(layers=4))
+    allowance = Allowance(planner, int(planner.at(1000).total * 1.03) + 1, 1000)
+    first = allowance.take_text("none", 500)
+    second = allowance.take_text("none", 400)
+    with pytest.raises(InputError, match=r"a text of 400 tokens needs .* more"):
+        allowance.take_text("none", 400)
+    allowance.give(first)
+    allowance.give(second)
+    allowance.take_text("none", 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("24GB", 24 * 10**9), ("1.5GiB", 3 << 29), ("800 MB", 8 * 10**8), ("1000", 1000), ("2g", 2 * 10**9)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1PB", "1e9", "nan", "1" * 50])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(InputError, match="no amount of memory"):
+        parse_size(text)
+
+
+def test_a_configuration_alone_is_enough(tmp_path: Path) -> None:
+    folder = write_tiny_hf(tmp_path / "whole")
+    whole = read_outline(str(folder))
+    (folder / "model.safetensors").unlink()
+    for name in (folder, folder / "config.json"):
+        bare = read_outline(str(name))
+        assert bare.kinds == whole.kinds
+        assert Planner(bare).at(100) == Planner(whole).at(100)
+
+
+def test_an_engine_refuses_texts_beyond_its_memory(tmp_path: Path) -> None:
+    from forerun import SamplingParams, load
+
+    path = write_tiny_gguf(tmp_path / "m.gguf", Tiny(layers=8, context=4096))
+    planner = Planner(read_outline(str(path)))
+    engine = load(str(path), drafter="none", memory=int(planner.at(2000).total * 1.03) + 1, context="auto")
+    assert 2000 <= engine.context < 2050
+    params = SamplingParams(max_tokens=1900, ignore_end=True)
+    with engine.stream("hello", params) as first:
+        next(first)
+        with pytest.raises(InputError, match=r"a text of .* needs .* more"):
+            engine.stream("hello", params)
+    del first
+    engine.stream("hello", params).close()
+    with pytest.raises(InputError, match="a text to remember needs"):
+        engine.remember(["word " * 200_000])
+
+
+@LINUX
+@pytest.mark.model
+@pytest.mark.parametrize("draft", [False, True])
+def test_predicted_is_resident_on_the_default_model(draft: bool) -> None:
+    path = str(resolve_model("smollm2-135m"))
+    drafter = f"draft:{path}" if draft else "none"
+    planner = make_planner(outline_of(open_checkpoint(Path(path))), drafter)
+    _, peak = run_and_measure(model=path, drafter=drafter, tokens=1500)
+    assert planner.at(1509).total == pytest.approx(peak, rel=0.05)
+
+
+@LINUX
+@pytest.mark.model
+def test_a_limit_is_never_exceeded() -> None:
+    context, peak = run_and_measure(memory="220MB", context="auto", tokens=1500)
+    assert 1600 < context < 8192
+    assert peak <= 220e6
