@@ -38,7 +38,7 @@ from small_models import add_tensors, finish, gguf_writer, shapes, write_folder
 from forerun.errors import InputError
 from forerun.models.checkpoint import open_checkpoint
 
-PATIENCE = 5  # seconds a case may take
+PATIENCE = 5  # seconds of processor time a case may take
 ADDRESS_SPACE = 6 << 30  # bytes
 NUMBERS = [0, 1, 2, 3, 7, 8, 9, 13, 31, 32, 255, 256, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32]
 NUMBERS += [1 << 40, (1 << 62) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, (1 << 64) - 8]
@@ -262,7 +262,7 @@ def main() -> int:
     if not chosen.load:  # AddressSanitizer, the reason for --load, reserves more than any limit
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     warnings.simplefilter("error")
-    signal.signal(signal.SIGALRM, expired)
+    signal.signal(signal.SIGPROF, expired)
     outcomes: Counter[tuple[str, str]] = Counter()
     slowest, findings = 0.0, 0
     with tempfile.TemporaryDirectory() as room:
@@ -277,7 +277,7 @@ def main() -> int:
             subject = found[which]
             subject.target.write_bytes(damaged(subject, pristine[which], at))
             begin = time.perf_counter()
-            signal.alarm(PATIENCE)
+            signal.setitimer(signal.ITIMER_PROF, PATIENCE)
             try:
                 outcomes[subject.name, attempt(subject.model, chosen.load)] += 1
             except Exception:
@@ -287,7 +287,7 @@ def main() -> int:
                     chosen.keep.mkdir(parents=True, exist_ok=True)
                     shutil.copy(subject.target, chosen.keep / f"{case}-{subject.target.name}")
             finally:
-                signal.alarm(0)
+                signal.setitimer(signal.ITIMER_PROF, 0)
             slowest = max(slowest, time.perf_counter() - begin)
             subject.target.write_bytes(pristine[which])
     for (name, outcome), times in sorted(outcomes.items()):

@@ -6,8 +6,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-#if defined(__aarch64__) && defined(FORERUN_HAS_NEON) && defined(__linux__)
+#if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace forerun {
@@ -73,8 +75,12 @@ int choices(Choice* out) {
 bool has_dot_product() {
 #if defined(__linux__)
   return (getauxval(AT_HWCAP) >> 20) & 1u;  // HWCAP_ASIMDDP
+#elif defined(__APPLE__)
+  int has = 0;
+  size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has != 0;
 #else
-  return true;  // every 64-bit Apple machine that runs this has it
+  return false;
 #endif
 }
 int choices(Choice* out) {

@@ -1,0 +1,267 @@
+// Every instruction set of this machine against the portable kernels, in all but linear layers (test_kernels has those):
+// the same bits where integers or single operations decide, else nearly the same numbers.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/layout.h"
+#include "tests/check.h"
+#include "tests/reference.h"
+
+using namespace forerun;
+
+namespace {
+
+using Floats = std::vector<float>;
+
+Checks check;
+
+constexpr float kInfinity = INFINITY;
+constexpr float kOdd[] = {0.0f, -0.0f, 1e-42f, -1e-39f, 6e-8f, -3e-5f, 0.5f, 1.5f, -2.5f, 65519.0f, 65520.0f, -1e30f, 3e38f};
+
+// Numbers of many sizes; some of kOdd where they are wanted.
+Floats numbers(reference::Generator& random, int n, float spread = 1.0f, bool odd = false) {
+  Floats x;
+  for (int i = 0; i < n; i++) {
+    x.push_back(spread * random.normal() * (random.byte() % 16 == 0 ? 20.0f : 1.0f));
+    if (odd && random.byte() % 8 == 0) x.back() = kOdd[random.byte() % (sizeof kOdd / sizeof *kOdd)];
+  }
+  return x;
+}
+
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+// By the ratio of norms.
+bool near(const Floats& a, const Floats& b, double tolerance) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); i++) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    difference += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
+    norm += double(b[i]) * b[i];
+  }
+  return a.size() == b.size() && std::sqrt(difference) <= tolerance * std::sqrt(norm);
+}
+
+struct Pair {
+  const Kernels &set, &portable;
+  // Whether a function of a table gives with this set what `test` wants of it and of the portable one.
+  template <class Work, class Test>
+  void agree(const std::string& what, Work&& work, Test&& test) const {
+    check(test(work(set), work(portable)), std::string(set.name) + ": " + what);
+  }
+  template <class Work>
+  void same_bits(const std::string& what, Work&& work) const {
+    agree(what, work, [](const auto& a, const auto& b) { return same(a, b); });
+  }
+  template <class Work>
+  void same_numbers(const std::string& what, Work&& work, double tolerance = 1e-6) const {
+    agree(what, work, [&](const Floats& a, const Floats& b) { return near(a, b, tolerance); });
+  }
+};
+
+void test_elementwise(const Pair& pair, reference::Generator& random, int n) {
+  const std::string of = " of " + std::to_string(n);
+  const int padded = (n + 15) / 16 * 16;
+  const Floats x = numbers(random, padded, 3.0f, true), mild = numbers(random, padded), y = numbers(random, padded);
+  pair.same_numbers("RMSNorm" + of, [&](const Kernels& k) {
+    Floats out(n);
+    k.rms_norm(mild.data(), y.data(), n, 1e-5f, out.data());
+    return out;
+  });
+  pair.same_numbers("rotation" + of, [&](const Kernels& k) {
+    Floats head(mild.begin(), mild.begin() + n / 2 * 2);
+    k.rope(head.data(), x.data(), y.data(), n / 2);
+    return head;
+  });
+  pair.same_bits("scaling" + of, [&](const Kernels& k) {
+    Floats out = x;
+    k.scale(out.data(), 0.3f, n);
+    return out;
+  });
+  pair.same_bits("sum" + of, [&](const Kernels& k) {
+    Floats out = x;
+    k.accumulate(out.data(), y.data(), n);
+    return out;
+  });
+  pair.same_numbers("SwiGLU" + of, [&](const Kernels& k) {
+    Floats gate = mild, up = y;
+    for (int i = 0; i < padded; i += 5) gate[i] = float(i % 211) - 105.0f;  // exponents of every size
+    k.swiglu(gate.data(), up.data(), padded);
+    return gate;
+  });
+  Floats ties = x;
+  for (float& v : ties) v = std::round(v);
+  if (n > 3) ties[n / 2] = NAN;
+  pair.same_bits("argmax" + of, [&](const Kernels& k) { return std::vector<int>{k.argmax(x.data(), n), k.argmax(ties.data(), n)}; });
+}
+
+// What all sets keep of a row prepared for 8-bit products.
+void test_prepare(const Pair& pair, reference::Generator& random, int inputs) {
+  for (const float spread : {1.0f, 1e-20f, 1e20f, 0.0f}) {
+    const Floats x = numbers(random, inputs, spread);
+    pair.same_bits("8 bits of " + std::to_string(inputs) + " inputs of size " + std::to_string(spread), [&](const Kernels& k) {
+      std::vector<RowGroup> row(k.row_bytes(RowKind::q8, inputs) / sizeof(RowGroup));
+      k.prepare(RowKind::q8, x.data(), inputs, 0, inputs, row.data());
+      std::vector<int32_t> kept;
+      for (const RowGroup& g : row) {
+        kept.insert(kept.end(), g.q, g.q + kGroup);
+        kept.insert(kept.end(), {g.start4, g.has_extra, g.variant});
+        if (g.has_extra) kept.insert(kept.end(), {g.quad, g.extra[0], g.extra[1], g.extra[2], g.extra[3]});
+      }
+      return kept;
+    });
+  }
+}
+
+// A cache of one head in memory of its own.
+struct Store {
+  Store(KvType type, int head_dim, int slots)
+      : keys(size_t(slots) * head_dim * 4), values(size_t(slots) * padded(head_dim) * 4), scales(2 * size_t(slots)) {
+    head = {type, head_dim, padded(head_dim), keys.data(), values.data(), scales.data(), scales.data() + slots};
+  }
+  static int padded(int n) { return (n + 15) / 16 * 16; }
+  std::vector<uint8_t> keys, values;
+  Floats scales;
+  KvHead head;
+};
+
+void fill(const Kernels& k, Store& store, const Floats& vectors, int slots) {
+  const int stride = store.head.value_stride;
+  Floats scratch(stride);
+  for (int s = 0; s < slots; s++) {
+    k.store_key(store.head, s, vectors.data() + size_t(2 * s) * stride, scratch.data());
+    k.store_value(store.head, s, vectors.data() + size_t(2 * s + 1) * stride);
+  }
+}
+
+void test_attention(const Pair& pair, reference::Generator& random, KvType type, int dim) {
+  constexpr int kSlots = 320, kPrefix = 203;
+  const std::string what = ", cache type " + std::to_string(int(type)) + ", heads of " + std::to_string(dim);
+  const int stride = Store::padded(dim);
+  Floats vectors = numbers(random, 2 * kSlots * stride), odd = numbers(random, 2 * kSlots * stride, 1.0f, true);
+  for (Floats* v : {&vectors, &odd})
+    for (size_t i = 0; i < v->size(); i++)
+      if (int(i % stride) >= dim) (*v)[i] = 0.0f;
+  pair.same_bits("keys and values" + what, [&](const Kernels& k) {
+    Store store(type, dim, kSlots);
+    fill(k, store, type == KvType::q8 ? vectors : odd, kSlots);
+    std::vector<uint8_t> all = store.keys;
+    all.insert(all.end(), store.values.begin(), store.values.end());
+    return all;
+  });
+  const Floats q = numbers(random, kMaxQueries * dim, 0.05f);
+  std::vector<int32_t> tail;
+  for (int i = 0; i < 20; i++) tail.push_back(kPrefix + (i * 7) % 40);
+  pair.same_numbers("attention" + what, [&](const Kernels& k) {
+    Store store(type, dim, kSlots);
+    fill(k, store, vectors, kSlots);
+    constexpr int kTailBlocks = 4;
+    std::vector<float> scratch(k.attend_scratch(kTailBlocks));
+    const int part = kPartHeader + stride;
+    Floats all;
+    for (int n : {1, 2, 3, 7, kMaxQueries}) {
+      std::vector<Query> queries;
+      for (int r = 0; r < n; r++) queries.push_back({q.data() + r * dim, 11 * r, kPrefix, tail.data(), kPrefix + 1 + r});
+      Floats sums(size_t(n) * part), parts(size_t(n) * part);
+      for (int r = 0; r < n; r++) sums[size_t(r) * part] = -kInfinity;
+      for (int chunk = 0; chunk * kChunk < kPrefix + n; chunk++) {
+        k.attend(store.head, queries.data(), n, chunk, scratch.data(), kTailBlocks, parts.data(), part);
+        for (int r = 0; r < n; r++) k.merge(sums.data() + size_t(r) * part, parts.data() + size_t(r) * part, stride);
+      }
+      for (int r = 0; r < n; r++) {
+        Floats out(dim);
+        k.finish(sums.data() + size_t(r) * part, dim, out.data());
+        all.insert(all.end(), out.begin(), out.end());
+      }
+    }
+    return all;
+  }, 1e-5);  // rounded scores go through an exponential
+}
+
+void test_choice(const Pair& pair, reference::Generator& random, int n, bool ties) {
+  const std::string of = " of " + std::to_string(n);
+  Floats x = numbers(random, n, 3.0f);
+  for (float& v : x) v = ties ? std::round(v) : v;
+  for (int i = 5; i < n; i += 7) x[i] = -kInfinity;
+  Floats damaged = x;
+  damaged[n / 2] = NAN;
+  const int blocks = (n + kBlock - 1) / kBlock;
+  const float top = *std::max_element(x.begin(), x.end()), least = top - 9.0f;
+  const auto tops_of = [&](const Kernels& k, const Floats& row) {
+    Floats tops(blocks + 1);
+    tops[blocks] = k.survey(row.data(), n, tops.data());
+    return tops;
+  };
+  const Floats tops = tops_of(pair.portable, x);
+  check(tops[blocks] == top, "portable: highest value" + of);
+  pair.same_bits("highest values" + of, [&](const Kernels& k) { return tops_of(k, x); });
+  check(std::isnan(tops_of(pair.set, damaged)[blocks]), std::string(pair.set.name) + ": NaN is seen" + of);
+  std::vector<uint32_t> allowed((n + 31) / 32);
+  for (uint32_t& word : allowed) word = uint32_t(random.byte()) * 0x01010101u ^ uint32_t(random.byte()) << 11;
+  pair.same_bits("mask" + of, [&](const Kernels& k) {
+    Floats y(n);
+    k.copy_allowed(x.data(), n, allowed.data(), y.data());
+    return y;
+  });
+  pair.same_bits("what is high enough" + of, [&](const Kernels& k) {
+    std::vector<int32_t> ids(n);
+    ids.push_back(k.collect(x.data(), n, tops.data(), least, ids.data()));
+    for (int b = 0; b < blocks; b++) ids.push_back(int32_t(k.reaching(x.data(), n, b, least) % 1000003u));
+    return ids;
+  });
+  pair.same_bits("k-th highest" + of, [&](const Kernels& k) {
+    std::vector<int32_t> keys(n);
+    Floats found;
+    for (int kth : {1, (n + 1) / 2, n}) found.push_back(k.kth_of(x.data(), n, kth, keys.data()));
+    return found;
+  });
+  pair.same_bits("sum of exponentials" + of, [&](const Kernels& k) {
+    std::vector<double> weights(n);
+    weights.push_back(k.exp_sum(x.data(), n, tops.data(), least, 0.7, top / 0.7, weights.data()));
+    return weights;
+  });
+  const auto tally = [&](const Kernels& k) {
+    const Masses m = k.tally(x.data(), n, tops.data(), least, top - 2.0f, top, 1.4f);
+    return std::vector<double>{m.all, m.from};
+  };
+  pair.agree("tally" + of, tally, [](const auto& a, const auto& b) {
+    const double most = 2 * kTallyError * b[0];
+    return std::fabs(a[0] - b[0]) <= most && std::fabs(a[1] - b[1]) <= most;
+  });
+  pair.same_bits("noise of groups" + of, [&](const Kernels& k) {
+    std::vector<uint64_t> noise((blocks + 15) / 16 * 16);
+    Floats bounds(blocks);
+    k.lift(0x123456789abcdefull, 77, tops.data(), blocks, least, top, 1.4f, noise.data(), bounds.data());
+    noise.resize(blocks);
+    for (const float b : bounds) {
+      noise.push_back(0);
+      std::memcpy(&noise.back(), &b, sizeof b);
+    }
+    return noise;
+  });
+}
+
+}  // namespace
+
+int main() {
+  const Kernels* tables[16];
+  const int sets = available_kernels(tables, 16);
+  for (int s = 0; s + 1 < sets; s++) {
+    const Pair pair{*tables[s], *tables[sets - 1]};
+    reference::Generator random(5);
+    for (const int n : {1, 15, 16, 48, 63, 64, 130, 577}) {
+      test_elementwise(pair, random, n);
+      test_prepare(pair, random, n);
+    }
+    for (const KvType type : {KvType::f32, KvType::f16, KvType::q8})
+      for (const int dim : {8, 24, 64, 128}) test_attention(pair, random, type, dim);
+    for (const int n : {1, 17, 63, 64, 65, 300, 5000})
+      for (const bool ties : {false, true}) test_choice(pair, random, n, ties);
+  }
+  return check.finish();
+}
