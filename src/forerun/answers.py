@@ -70,7 +70,7 @@ class Answer:
         self._ending = ending
         self._top = logprobs
         self._seed = seed
-        self._report = report
+        self.report = report
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._origins: list[str] = []
@@ -103,9 +103,9 @@ class Answer:
             self._origins[: self._shown],
             self._logprobs[: self._shown],
             self._finish,
-            self._report.prompt_tokens,
+            self.report.prompt_tokens,
             self._seed,
-            self._report,
+            self.report,
         )
 
 
@@ -131,6 +131,11 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def report(self) -> Report:
+        """Counts and seconds so far."""
+        return self._answer.report
 
     @property
     def result(self) -> Result:

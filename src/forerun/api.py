@@ -122,9 +122,11 @@ class Engine:
         prompt: str | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        drafter: str | None = None,
+        drafter: str | Drafter | None = None,
     ) -> Result:
         """The whole answer to `prompt`: a text that is continued, or chat messages that are answered.
+
+        `drafter`: by name, or one of your own (`forerun.core.protocols.Drafter`), used for this text alone.
 
         Raises:
             InputError: an empty prompt, one that fills the context, an unknown drafter, bad parameters.
@@ -178,7 +180,7 @@ class Engine:
         prompt: str | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        drafter: str | None = None,
+        drafter: str | Drafter | None = None,
         progress: Progress | None = None,
     ) -> Stream:
         """The answer as it is written. Joined, the increments are `generate`'s text and tokens.
@@ -195,7 +197,7 @@ class Engine:
         prompt: Sequence[int],
         params: SamplingParams | None = None,
         *,
-        drafter: str | None = None,
+        drafter: str | Drafter | None = None,
         continues: bool = True,
         progress: Progress | None = None,
     ) -> Stream:
@@ -252,7 +254,7 @@ class Engine:
         self._roster.check(names)
 
     def _task(
-        self, prompt: Sequence[int], params: SamplingParams, drafter: str | None, continues: bool
+        self, prompt: Sequence[int], params: SamplingParams, drafter: str | Drafter | None, continues: bool
     ) -> Task:
         self._check(prompt)
         seed = secrets.randbits(64) if params.seed is None else params.seed
@@ -272,10 +274,15 @@ class Engine:
             ranks = (CoupledRanker if coupled else DrawingRanker)(own, seed, self.backend.config.vocab_size)
             return ranks if constraint is None else ConstrainedRanker(ranks, constraint)
 
-        names = drafter or self.drafter
+        chosen = drafter or self.drafter
+        names = chosen if isinstance(chosen, str) else "none"
         self.check_drafter(names)
         taken = 0 if self._allowance is None else self._allowance.take_text(names, longest)
-        guesser = self._roster.make(names, Circumstances(longest + STAGED_ROWS, ranker))
+        guesser = (
+            self._roster.make(chosen, Circumstances(longest + STAGED_ROWS, ranker))
+            if isinstance(chosen, str)
+            else chosen
+        )
         ending = Ending(
             StreamDecoder(self.tokenizer, continues=continues or constraint is not None),
             params.stop,

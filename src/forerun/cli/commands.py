@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from forerun.cli.bench import bench
 from forerun.cli.cost import cost
 from forerun.cli.failures import BAD_INPUT, say_error
 from forerun.cli.generate import generate
@@ -33,7 +34,7 @@ def forerun() -> None:
     """Exact speculative decoding for language models on your own machine."""
 
 
-for command in (generate, verify, cost, plan, inspect, pull):
+for command in (generate, verify, bench, cost, plan, inspect, pull):
     forerun.add_command(command)
 
 

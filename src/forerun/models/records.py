@@ -21,6 +21,9 @@ from forerun.models.machine import machine
 from forerun.version import __version__
 from forerun.weights.files import read_json
 
+MOST_RECORDS = 256
+"""Of a kind."""
+
 
 def model_key(path: Path) -> dict[str, object]:
     """What tells one model on disk from another: place, size and time of change of its files."""
@@ -51,8 +54,15 @@ def write_record(kind: str, key: Mapping[str, object], value: Mapping[str, objec
         fresh = path.with_name(f".{path.name}-{os.getpid()}")
         fresh.write_text(json.dumps({"key": _whole(key), "value": value}, indent=1))
         os.replace(fresh, path)
+        _forget_oldest(path.parent)
         return path
     return None
+
+
+def _forget_oldest(folder: Path) -> None:
+    records = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for path in records[:-MOST_RECORDS]:
+        path.unlink(missing_ok=True)
 
 
 def _whole(key: Mapping[str, object]) -> dict[str, object]:

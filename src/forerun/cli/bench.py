@@ -1,0 +1,338 @@
+"""`forerun bench`: this engine, its drafters and other engines on the same weights and prompts."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from forerun.cli.options import dtype_option, kv_option, load_engine, model_option, threads_option
+from forerun.cli.progress import LateProgress
+from forerun.errors import CheckFailed, InputError
+
+if TYPE_CHECKING:
+    from forerun.api import Engine
+    from forerun.backends.cpu import CpuBackend
+    from forerun.bench.contest import Contestant, Peer, Sample
+    from forerun.bench.summary import Run
+    from forerun.bench.workloads import WorkloadPrompt
+
+COST_WIDTHS = (1, 2, 4, 8, 12, 16)
+
+
+@click.command()
+@model_option
+@click.option(
+    "--drafters",
+    default="auto",
+    metavar="NAME[,NAME]",
+    help="Drafters to run besides plain decoding; + makes a cascade, such as suffix+skip:8.",
+)
+@click.option(
+    "--workloads",
+    default="code,json,extraction,summarise,creative",
+    metavar="NAME[,NAME]",
+    help="Built-in ones (also rag, chat), or files of JSON lines with prompts.",
+)
+@click.option("--prompts", type=click.IntRange(1), metavar="N", help="Only the first N prompts of each.")
+@click.option("--max-tokens", type=click.IntRange(2), default=160, metavar="N", help="Tokens an answer.")
+@click.option("--temperature", default="0", metavar="T[,T]", help="Temperatures to run at.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=1, metavar="N", help="Run everything so many times."
+)
+@click.option(
+    "--peers",
+    default="",
+    metavar="NAME[,NAME]",
+    help="llama.cpp, transformers, openvino, or all that are installed: all.",
+)
+@click.option(
+    "--peer-python", metavar="PATH", help="The Python that has the peers' packages, if it is another."
+)
+@click.option(
+    "--simulate-acceptance",
+    type=click.FloatRange(0, 1),
+    metavar="P",
+    help="Also a simulated drafter that is told the answer and is right with probability P a token.",
+)
+@click.option(
+    "--json",
+    "json_out",
+    is_flag=False,
+    flag_value="-",
+    metavar="[OUT]",
+    help="Write the result as JSON to a file, or print it.",
+)
+@click.option("--html", "html_out", metavar="OUT", help="Write the result as a page.")
+@dtype_option
+@kv_option
+@threads_option
+def bench(
+    model: str,
+    drafters: str,
+    workloads: str,
+    prompts: int | None,
+    max_tokens: int,
+    temperature: str,
+    rounds: int,
+    peers: str,
+    peer_python: str | None,
+    simulate_acceptance: float | None,
+    json_out: str | None,
+    html_out: str | None,
+    dtype: str,
+    kv: str,
+    threads: int | None,
+) -> None:
+    """Run plain decoding, drafters and other engines in turns, and tell how fast each is.
+
+    Exits with 1 if a text of this engine differs from plain decoding.
+    """
+    from forerun.bench.contest import contest
+
+    chosen = _prompts(workloads, prompts)
+    temperatures = _temperatures(temperature)
+    outputs = [Path(name) for name in (json_out, html_out) if name not in (None, "-")]
+    _check_writable(outputs)
+    engine = load_engine(model, drafter="none", dtype=dtype, kv=kv, context=None, threads=threads, kernels="")
+    samples: list[Sample] = []
+    interrupted = False
+    with ExitStack() as stack:
+        others = _peers(stack, peers, peer_python, model, engine)
+        contestants: list[Contestant] = [*_own(engine, drafters, simulate_acceptance), *others]
+        chosen = _that_fit(engine, chosen, max_tokens)
+        total = rounds * len(chosen) * len(temperatures) * len(contestants)
+        try:
+            with LateProgress("running") as progress:
+                for sample in contest(
+                    engine, contestants, chosen, temperatures, max_tokens=max_tokens, rounds=rounds
+                ):
+                    samples.append(sample)
+                    progress(len(samples), total)
+        except KeyboardInterrupt:
+            interrupted = True
+        backend = cast("CpuBackend", engine.backend)
+        result = BenchResult(model, engine, backend, max_tokens, dtype, samples, others, not interrupted)
+    _write(result, json_out, html_out)
+    if interrupted:
+        raise KeyboardInterrupt
+    unequal = [sample for sample in samples if sample.engine == "forerun" and not sample.equal]
+    if unequal:
+        first = unequal[0]
+        raise CheckFailed(
+            f"prompt {first.prompt.name}: the text with drafter {first.drafter} at temperature "
+            f"{first.temperature:g} is not plain decoding's (see forerun verify)"
+        )
+
+
+def _prompts(workloads: str, most: int | None) -> list[WorkloadPrompt]:
+    """The first `most` prompts of each workload."""
+    from forerun.bench.prompts import read_prompts
+    from forerun.bench.workloads import WORKLOADS, WorkloadPrompt, workload_prompts
+
+    found: list[WorkloadPrompt] = []
+    for name in filter(None, (part.strip() for part in workloads.split(","))):
+        if name in WORKLOADS:
+            found += workload_prompts(name)[:most]
+        elif Path(name).suffix or Path(name).exists():
+            there: dict[str, list[WorkloadPrompt]] = {}
+            for prompt in read_prompts(Path(name)):
+                message = {"role": "user", "content": prompt.text}
+                there.setdefault(prompt.category, []).append(
+                    WorkloadPrompt(prompt.name, prompt.category, (message,))
+                )
+            found += [prompt for kind in there.values() for prompt in kind[:most]]
+        else:
+            raise InputError(f"there is no workload {name!r}: name {', '.join(WORKLOADS)}, or a file")
+    if not found:
+        raise InputError("--workloads names nothing to run")
+    return found
+
+
+def _that_fit(engine: Engine, prompts: list[WorkloadPrompt], max_tokens: int) -> list[WorkloadPrompt]:
+    """The prompts that leave room for an answer; says how many do not."""
+    from forerun.bench.contest import encoded
+
+    fitting = [p for p in prompts if len(encoded(engine, p)) + max_tokens <= engine.context]
+    if not fitting:
+        raise InputError(f"no prompt with {max_tokens} tokens more fits a context of {engine.context}")
+    if len(fitting) < len(prompts):
+        count = len(prompts) - len(fitting)
+        print(f"forerun: left out: {count} prompts too long for the context", file=sys.stderr)
+    return fitting
+
+
+def _temperatures(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--temperature {text!r} is no list of numbers, such as 0,1") from None
+    if not all(0 <= value <= 100 for value in found):
+        raise InputError(f"--temperature {text!r}: temperatures are between 0 and 100")
+    return found
+
+
+def _check_writable(outputs: list[Path]) -> None:
+    """Say before the long run, not after it, that a file cannot be written."""
+    for path in outputs:
+        try:
+            with open(path, "a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _own(engine: Engine, drafters: str, acceptance: float | None) -> list[Contestant]:
+    from forerun.bench.contest import Own
+
+    names = ["none"]
+    for part in filter(None, (part.strip() for part in drafters.split(","))):
+        name = part.replace("+", ",")
+        if name not in names:
+            engine.check_drafter(name)
+            names.append(name)
+    found: list[Contestant] = [Own(engine, name) for name in names]
+    if acceptance is not None:
+        found.append(Own(engine, f"simulated:{acceptance:g}", acceptance))
+    return found
+
+
+def _peers(stack: ExitStack, peers: str, python: str | None, model: str, engine: Engine) -> list[Peer]:
+    """The other engines, each in both modes; they end with `stack`."""
+    from forerun.bench.contest import Peer
+    from forerun.bench.peer_process import MODES, PEERS, PeerProcess, installed
+    from forerun.models.hub import resolve_model
+
+    if not peers:
+        return []
+    there = installed(python)
+    names = there if peers == "all" else [part.strip() for part in peers.split(",")]
+    path, threads = resolve_model(model), cast("CpuBackend", engine.backend).threads
+    found: list[Peer] = []
+    for name in names:
+        if name not in PEERS:
+            raise InputError(f"there is no peer {name!r}; choose among {', '.join(PEERS)}, or all")
+        if name not in there:
+            raise InputError(
+                f"the packages of {name} are not installed (see docs/bench.md, or --peer-python)"
+            )
+        for mode in MODES:
+            try:
+                process = PeerProcess(name, mode, path, threads, engine.context, python)
+            except InputError as error:
+                if peers != "all":
+                    raise
+                print(f"forerun: left out: {error}", file=sys.stderr)
+                continue
+            stack.enter_context(closing(process))
+            found.append(Peer(process, list(engine.end_tokens)))
+    return found
+
+
+def _write(result: BenchResult, json_out: str | None, html_out: str | None) -> None:
+    if json_out == "-":
+        print(json.dumps(result.as_dict()))
+    else:
+        print(result.as_text())
+    if json_out not in (None, "-"):
+        Path(str(json_out)).write_text(json.dumps(result.as_dict(), indent=1) + "\n", encoding="utf-8")
+    if html_out is not None:
+        from forerun.bench.report import html_report
+
+        Path(html_out).write_text(html_report(result.as_dict()), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """Everything that was found."""
+
+    model: str
+    engine: Engine
+    backend: CpuBackend
+    max_tokens: int
+    dtype: str
+    samples: list[Sample]
+    peers: list[Peer]
+    complete: bool
+
+    def runs(self) -> list[Run]:
+        from forerun.bench.summary import summarise
+
+        return summarise(self.samples)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        import platform
+
+        from forerun.bench.summary import against_peers
+        from forerun.models.machine import machine
+        from forerun.version import __version__
+
+        runs = self.runs()
+        versions = {"forerun": __version__, "python": platform.python_version()}
+        return {
+            "machine": {**machine(), "kernels": self.backend.kernels},
+            "versions": {**versions, **{peer.engine: peer.process.version for peer in self.peers}},
+            "model": Path(self.model).name,
+            "runs": [run.as_dict() for run in runs],
+            "against_peers": against_peers(runs),
+            "threads": self.backend.threads,
+            "dtype": self.dtype,
+            "max_tokens": self.max_tokens,
+            "complete": self.complete,
+            "command": "forerun " + shlex.join(_without_folders(sys.argv[1:])),
+            "cost": self._cost(),
+            "memory": self._memory(),
+        }
+
+    def _cost(self) -> list[dict[str, float]]:
+        """The cost curve, measured in a few seconds."""
+        from forerun.bench.cost import Forerun, measure
+
+        context = min(256, self.engine.context - max(COST_WIDTHS))
+        own = Forerun(self.backend, context + max(COST_WIDTHS))
+        (curve,) = measure([own], COST_WIDTHS, context=context, rounds=10, seconds=5.0)
+        return [{"n": point.n, "ms": round(point.ms, 4)} for point in curve.points]
+
+    def _memory(self) -> list[dict[str, object]]:
+        """The most memory that each engine's process had resident, where the system tells."""
+        from forerun.bench.peer_worker import peak_bytes
+
+        found = [("forerun", peak_bytes(), True)]
+        found += [(f"{peer.engine} {peer.process.mode}", peer.peak_bytes, False) for peer in self.peers]
+        return [{"name": name, "bytes": size, "own": own} for name, size, own in found if size]
+
+    def as_text(self) -> str:
+        """For people."""
+        from forerun.bench.report import contestant
+        from forerun.bench.summary import against_peers
+
+        runs = self.runs()
+        lines = [
+            f"{'workload':<14}{'':<30}{'T':>5}{'tokens/s':>10}{'p10-p90':>12}{'speed-up':>10}"
+            f"{'tokens a forward':>18}"
+        ]
+        for run in runs:
+            length = f"{run.mean_accepted_length:.2f}" if run.mean_accepted_length else "-"
+            lines.append(
+                f"{run.workload:<14}{contestant(run.as_dict()):<30}{run.temperature:>5g}"
+                f"{run.tokens_per_second:>10.1f}{f'{run.low:.0f}-{run.high:.0f}':>12}{run.speedup:>9.2f}x"
+                f"{length:>18}" + ("" if run.equal else "  differs from its plain text")
+            )
+        for found in against_peers(runs):
+            lines.append(
+                f"{found['workload']}: {found['speedup']:.2f}x {found['peer']}'s best"
+                f" ({found['peer_drafter']})"
+            )
+        return "\n".join(lines)
+
+
+def _without_folders(arguments: list[str]) -> list[str]:
+    """Arguments without the folders of files: where somebody keeps them is nobody's business."""
+    return [Path(part).name if "/" in part and Path(part).exists() else part for part in arguments]

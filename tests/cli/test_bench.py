@@ -1,0 +1,181 @@
+"""`forerun bench`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from support.program import PROGRAM, error_line, forerun
+
+QUICK = ("--prompts", 1, "--max-tokens", 12)
+
+STUB = f"""#!{sys.executable}
+import json, sys
+if sys.argv[1] == "-c":
+    print("True False False")
+    sys.exit()
+described = json.loads(sys.stdin.readline())
+print(json.dumps({{"version": "9.9"}}), flush=True)
+for line in sys.stdin:
+    count = json.loads(line)["max_tokens"]
+    tokens = [7] * count
+    if described["mode"] == "lookup":
+        tokens[-1] = 8
+    times = [0.5 + 0.01 * i for i in range(count)]
+    print(json.dumps({{"tokens": tokens, "times": times, "peak_bytes": 10**8}}), flush=True)
+"""
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Path:
+    """A Python that has llama.cpp: 100 tokens a second, and a lookup that changes the text."""
+    path = tmp_path / "python"
+    path.write_text(STUB)
+    path.chmod(0o755)
+    return path
+
+
+class Tags(HTMLParser):
+    """The tags of a page that are open, and everything it would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [name for name, _ in attrs if name in ("src", "href")]
+        if tag not in ("meta", "html", "title"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("html", "title"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_json_is_as_promised(tiny: Path, tmp_path: Path) -> None:
+    done = forerun(
+        "bench", "-m", tiny, *QUICK, "--drafters", "lookup,suffix,lookup+skip:1",
+        "--workloads", "code,creative", "--temperature", "0,1.5", "--json",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    found = json.loads(done.stdout)
+    assert set(found["machine"]) >= {"processor", "cores", "memory_gb", "system", "kernels"}
+    assert set(found["versions"]) == {"forerun", "python"}
+    assert (found["model"], found["complete"]) == ("tiny.gguf", True)
+    assert str(tmp_path.parent) not in json.dumps(found)  # says nothing of where things are kept
+    runs = found["runs"]
+    assert len(runs) == 2 * 2 * 4
+    for run in runs:
+        assert set(run) >= {
+            "workload", "engine", "drafter", "temperature", "tokens", "tokens_per_second", "speedup",
+            "mean_accepted_length", "acceptance_by_depth", "equal",
+        }  # fmt: skip
+        assert run["equal"]
+        assert run["mean_accepted_length"] >= 1
+        if run["drafter"] == "none":
+            assert (run["speedup"], run["mean_accepted_length"], run["acceptance_by_depth"]) == (1, 1, [])
+    assert [point["n"] for point in found["cost"]] == [1, 2, 4, 8, 12, 16]
+
+
+def test_a_simulated_drafter_is_called_one_everywhere(tiny: Path, tmp_path: Path) -> None:
+    done = forerun(
+        "bench", "-m", tiny, *QUICK, "--workloads", "code", "--simulate-acceptance", 1,
+        "--json", tmp_path / "out.json", "--html", tmp_path / "out.html",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert b"simulated:1" in done.stdout
+    runs = {run["drafter"]: run for run in json.loads((tmp_path / "out.json").read_text())["runs"]}
+    assert runs["simulated:1"]["simulated"]
+    assert not runs["auto"]["simulated"]
+    assert set(runs["simulated:1"]["acceptance_by_depth"]) == {1}
+    page = Tags()
+    page.feed((tmp_path / "out.html").read_text())
+    assert page.open == []
+    assert page.loads == []
+    assert "simulated:1" in page.text
+
+
+def test_peers_are_compared_with_their_own_plain_text(tiny: Path, stub: Path, tmp_path: Path) -> None:
+    done = forerun(
+        "bench", "-m", tiny, *QUICK, "--workloads", "json", "--peers", "all", "--peer-python", stub,
+        "--json", tmp_path / "out.json",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert b"x llama.cpp's best (" in done.stdout
+    found = json.loads((tmp_path / "out.json").read_text())
+    runs = {(run["engine"], run["drafter"]): run for run in found["runs"]}
+    assert runs["llama.cpp", "none"]["tokens_per_second"] == pytest.approx(100)
+    assert runs["llama.cpp", "none"]["equal"]
+    assert not runs["llama.cpp", "lookup"]["equal"]
+    assert runs["llama.cpp", "none"]["mean_accepted_length"] is None
+    assert found["versions"]["llama.cpp"] == "9.9"
+    assert {share["name"] for share in found["memory"]} >= {"llama.cpp plain", "llama.cpp lookup"}
+    (against,) = found["against_peers"]
+    assert (against["workload"], against["peer"]) == ("json", "llama.cpp")
+
+
+def test_prompts_from_a_file(tiny: Path, tmp_path: Path) -> None:
+    lines = [{"id": i, "category": "poems" if i % 2 else "lists", "turns": [f"write {i}"]} for i in range(6)]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    done = forerun("bench", "-m", tiny, "--prompts", 2, "--max-tokens", 8, "--workloads", file, "--json")
+    runs = json.loads(done.stdout)["runs"]
+    assert {(run["workload"], run["prompts"]) for run in runs} == {("lists", 2), ("poems", 2)}
+
+
+def test_interrupted_it_writes_what_was_done(tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    command = [
+        *PROGRAM,
+        "bench",
+        "-m",
+        str(tiny),
+        "--rounds",
+        "1000",
+        "--json",
+        str(out),
+        "--workloads",
+        "code",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (130, b"")
+    found = json.loads(out.read_text())
+    assert not found["complete"]
+    assert found["runs"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--workloads", "poetry"), "no workload 'poetry'"),
+        (("--workloads", "nowhere.jsonl"), "cannot read prompts"),
+        (("--workloads", ","), "names nothing"),
+        (("--workloads", "rag"), "no prompt with 160 tokens more fits a context of 1024"),
+        (("--temperature", "hot"), "no list of numbers"),
+        (("--temperature", "-1"), "between 0 and 100"),
+        (("--drafters", "oracle"), "no drafter 'oracle'"),
+        (("--peers", "gpt"), "no peer 'gpt'"),
+        (("--peers", "all", "--peer-python", "/nowhere/python"), "cannot run"),
+        (("--json", "/nowhere/out.json"), "cannot write"),
+    ],
+)
+def test_bad_input(tiny: Path, arguments: tuple[str, ...], says: str) -> None:
+    done = forerun("bench", "-m", tiny, *arguments)
+    assert done.returncode == 2
+    assert says in error_line(done)
