@@ -3,9 +3,9 @@
     python scripts/fuzz_headers.py [--cases 4000] [--seed 0] [--load] [--keep FOLDER]
 
 Every case must end in a checkpoint, all of whose bytes can be read, or in an InputError of one line. Anything
-else is a finding: another exception, a warning, a case that takes long, or a large allocation (the address
-space is limited). With --load, checkpoints that open are also handed to the CPU backend; run it so under
-AddressSanitizer when the C++ core was built with it (LD_PRELOAD of libasan).
+else is a finding: another exception, a warning, a case that takes more than five seconds of a processor, or a
+large allocation (the address space is limited). With --load, checkpoints that open are also handed to the CPU
+backend; scripts/sanitize.sh does that with a C++ core built with AddressSanitizer.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
 import gguf
 from small_models import add_tensors, finish, gguf_writer, shapes, write_folder
 
+from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
 from forerun.models.checkpoint import open_checkpoint
 
@@ -265,7 +266,7 @@ def main() -> int:
     signal.signal(signal.SIGPROF, expired)
     outcomes: Counter[tuple[str, str]] = Counter()
     slowest, findings = 0.0, 0
-    with tempfile.TemporaryDirectory() as room:
+    with tempfile.TemporaryDirectory() as room, LateProgress("damaging headers") as progress:
         found = subjects(Path(room))
         pristine = [subject.target.read_bytes() for subject in found]
         for subject in found:
@@ -290,6 +291,7 @@ def main() -> int:
                 signal.setitimer(signal.ITIMER_PROF, 0)
             slowest = max(slowest, time.perf_counter() - begin)
             subject.target.write_bytes(pristine[which])
+            progress(case + 1, chosen.cases)
     for (name, outcome), times in sorted(outcomes.items()):
         print(f"{name:<40} {outcome:<8} {times:>6}")
     print(f"{chosen.cases} cases, {findings} findings, the slowest took {slowest * 1000:.0f} ms")

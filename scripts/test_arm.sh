@@ -19,7 +19,7 @@ build=build/arm
 mkdir -p build
 cmake -S . -B "$build" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER="$cxx" \
   -DFORERUN_PYTHON=OFF -DFORERUN_TESTS=ON > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
-cmake --build "$build" -j "${JOBS:-2}" > "$build.log" 2>&1 || { grep -A5 -E "error|undefined" "$build.log"; exit 1; }
+cmake --build "$build" -j "${JOBS:-2}" > "$build.log" 2>&1 || { grep -A5 -E "error|undefined" "$build.log" || tail -n 30 "$build.log"; exit 1; }
 
 if (($#)); then tests=("${@/#/$build/}"); else tests=("$build"/test_*); fi
 for cpu in max cortex-a53; do
