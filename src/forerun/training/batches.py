@@ -1,0 +1,136 @@
+"""Conversations from stores to batches of nearly equal length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from forerun.training.store import Store
+
+HELD_OUT = 50
+"""One in so many requests, with its follow-up, is kept for judging."""
+
+
+ALIGNED = 32
+"""Rows are padded to a multiple of this: matrix products of odd sizes are slow."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Conversations side by side; row i of one stands for its token i and the hidden states there.
+
+    Attributes:
+        tokens: int64 [conversations, rows + 1].
+        features: bfloat16 [conversations, rows, taps, hidden].
+        wanted: bool [conversations, rows]: token i + 2 belongs to the answer and token i + 1 has features, so
+            that what row i says of token i + 2 can be judged.
+    """
+
+    tokens: torch.Tensor
+    features: torch.Tensor
+    wanted: torch.Tensor
+
+    @property
+    def size(self) -> int:
+        """Rows of text, padding included."""
+        return int(self.wanted.numel())
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a conversation is, and how long."""
+
+    store: int
+    place: int
+    tokens: int
+
+
+class Conversations:
+    """A fixed choice of what stores hold; stores may grow meanwhile.
+
+    Args:
+        stores: of one model.
+        counts: how many conversations of each to use; all that are there by default.
+        least, longest: tokens of a conversation; longer ones are cut.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        counts: Sequence[int] | None = None,
+        least: int = 8,
+        longest: int = 1024,
+    ) -> None:
+        self.stores, self.longest = stores, longest
+        self.counts = [len(store) for store in stores] if counts is None else list(counts)
+        self.training: list[Place] = []
+        self.held_out: list[Place] = []
+        self.greedy_held_out: list[Place] = []
+        for s, (store, count) in enumerate(zip(stores, self.counts, strict=True)):
+            for at, record in enumerate(store.index[:count]):
+                if record["tokens"] < least or record["answer"] >= min(record["tokens"], longest):
+                    continue
+                place = Place(s, at, min(int(record["tokens"]), longest))
+                if int(record["number"]) // 2 % HELD_OUT:
+                    self.training.append(place)
+                else:
+                    (self.held_out if record["temperature"] else self.greedy_held_out).append(place)
+
+    @property
+    def tokens(self) -> int:
+        """Of the training part."""
+        return sum(place.tokens for place in self.training)
+
+    def epoch(self, seed: int, number: int, rows: int) -> list[list[Place]]:
+        """The batches of an epoch, of at most about `rows` rows: shuffled, neighbours in length together."""
+        draw = np.random.default_rng((seed, number))
+        order = [self.training[i] for i in draw.permutation(len(self.training))]
+        groups: list[list[Place]] = []
+        for start in range(0, len(order), 512):
+            groups += grouped(sorted(order[start : start + 512], key=lambda place: place.tokens), rows)
+        return [groups[i] for i in draw.permutation(len(groups))]
+
+    def batch(self, places: Sequence[Place]) -> Batch:
+        """Read these conversations."""
+        rows = -(-(max(place.tokens for place in places) - 1) // ALIGNED) * ALIGNED
+        store = self.stores[0]
+        tokens = np.zeros((len(places), rows + 1), np.int64)
+        features = np.zeros((len(places), rows, len(store.taps), store.hidden), np.uint16)
+        wanted = np.zeros((len(places), rows), bool)
+        for at, place in enumerate(places):
+            one, n = self.stores[place.store].conversation(place.place), place.tokens
+            tokens[at, :n] = one.tokens[:n]
+            features[at, : n - 1] = one.features[: n - 1]
+            wanted[at, max(one.answer - 2, 0) : n - 2] = True
+        bits = torch.from_numpy(features.view(np.int16)).view(torch.bfloat16)
+        return Batch(torch.from_numpy(tokens), bits, torch.from_numpy(wanted))
+
+    def token_counts(self, vocab_size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """How often each token occurs in the answers of the training part, int64 [vocabulary]."""
+        counts = np.zeros(vocab_size, np.int64)
+        for place in self.training:
+            one = self.stores[place.store].conversation(place.place)
+            counts += np.bincount(one.tokens[one.answer : place.tokens], minlength=vocab_size)[:vocab_size]
+        return counts
+
+
+def grouped(places: Sequence[Place], rows: int) -> list[list[Place]]:
+    """Neighbours together, as many as fill `rows` when padded to the longest."""
+    groups: list[list[Place]] = []
+    longest = 0
+    for place in places:
+        longest = max(longest, place.tokens)
+        if not groups or longest * (len(groups[-1]) + 1) > rows:
+            groups.append([])
+            longest = place.tokens
+        groups[-1].append(place)
+    return groups
+
+
+def in_batches(conversations: Conversations, places: Sequence[Place], rows: int) -> Iterator[Batch]:
+    """Batches of these conversations, in order of length."""
+    for group in grouped(sorted(places, key=lambda place: place.tokens), rows):
+        yield conversations.batch(group)

@@ -1,0 +1,88 @@
+"""The parts of a Llama decoder in plain torch, for training."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from forerun.models.config import ModelConfig
+
+
+class RMSNorm(nn.Module):
+    """Root mean square norm (Zhang and Sennrich, arXiv 1910.07467), computed in float32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), (x.shape[-1],), self.weight, self.eps)
+
+
+class Rotary:
+    """Rotary position embedding, half-split (Su et al., arXiv 2104.09864)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._inv_freq = torch.from_numpy(config.inv_freq.copy())
+        self._scale = config.rope_scale
+
+    def tables(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """cos and sin, float32 [length, head_dim]."""
+        angles = torch.arange(length, device=device)[:, None] * self._inv_freq.to(device)
+        both = torch.cat([angles, angles], -1)
+        return both.cos() * self._scale, both.sin() * self._scale
+
+
+def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn [..., length, head_dim] by its positions."""
+    first, second = x.float().chunk(2, -1)
+    cos, sin = tables
+    return (x * cos + torch.cat([-second, first], -1) * sin).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """The projections of grouped-query attention. `inputs`: values a row of what is attended with."""
+
+    def __init__(self, config: ModelConfig, inputs: int) -> None:
+        super().__init__()
+        self.head_dim, self.groups = config.head_dim, config.heads // config.kv_heads
+        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        self.q_proj = nn.Linear(inputs, queries, bias=False)
+        self.k_proj = nn.Linear(inputs, keys, bias=False)
+        self.v_proj = nn.Linear(inputs, keys, bias=False)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+
+    def project(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [batch, heads, rows, head_dim], rotated, one key head a query head."""
+        weight = torch.cat([self.q_proj.weight, self.k_proj.weight, self.v_proj.weight])
+        sizes = [p.weight.shape[0] for p in (self.q_proj, self.k_proj, self.v_proj)]
+        q, k, v = (
+            part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for part in F.linear(x, weight).split(sizes, -1)
+        )
+        k, v = rotate(k, tables), v
+        return rotate(q, tables), self._spread(k), self._spread(v)
+
+    def merge(self, heads: Tensor) -> Tensor:
+        """[batch, heads, rows, head_dim] to [batch, rows, hidden]."""
+        out: Tensor = self.o_proj(heads.transpose(1, 2).flatten(2))
+        return out
+
+    def _spread(self, x: Tensor) -> Tensor:
+        return x.repeat_interleave(self.groups, 1)
+
+
+class MLP(nn.Module):
+    """SwiGLU (Shazeer, arXiv 2002.05202)."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden, inner, bias=False)
+        self.up_proj = nn.Linear(hidden, inner, bias=False)
+        self.down_proj = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out

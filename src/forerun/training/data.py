@@ -1,0 +1,50 @@
+"""Opening a folder of training data for a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forerun.api import Engine
+from forerun.errors import InputError
+from forerun.training.store import Store
+
+
+def feature_taps(layers: int) -> tuple[int, ...]:
+    """What is recorded at each position: EAGLE-3's three hidden states, then the final one (after the norm),
+    from which the head gives the target's distribution."""
+    return (min(2, layers), layers // 2, max(layers - 3, 1), layers)
+
+
+def open_to_write(engine: Engine, folder: Path, *, model: str, seed: int, prompts: Path | None) -> Store:
+    """The folder's store, made when missing.
+
+    Raises:
+        InputError: it holds data of another model, seed or source of prompts.
+    """
+    config = engine.backend.config
+    about = {
+        "model": model,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "layers": config.layers,
+        "taps": list(feature_taps(config.layers)),
+        "seed": seed,
+        "prompts": None if prompts is None else str(prompts.resolve()),
+    }
+    return Store(folder, about)
+
+
+def open_to_read(folders: list[Path], hidden_size: int, layers: int, vocab_size: int) -> list[Store]:
+    """Stores to train on.
+
+    Raises:
+        InputError: one is of another model.
+    """
+    stores = []
+    for folder in folders:
+        store = Store(folder)
+        of = (store.hidden, store.taps, store.about.get("vocab_size"))
+        if of != (hidden_size, feature_taps(layers), vocab_size):
+            raise InputError(f"{folder} holds the data of another model, {store.about.get('model')}")
+        stores.append(store)
+    return stores

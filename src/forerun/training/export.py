@@ -1,0 +1,122 @@
+"""A trained drafter as files: weights in a layout that others read too, and a card that says how it came."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from forerun.models.checkpoint import Checkpoint
+from forerun.models.config import ModelConfig
+from forerun.training.data import feature_taps
+from forerun.training.trainer import Figures, Progress, Settings
+from forerun.version import __version__
+
+
+def save_weights(folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write a safetensors file; floats as bfloat16. The old file stays until the new one is whole."""
+    made = {
+        key: (value.detach().cpu().bfloat16() if value.is_floating_point() else value.cpu()).contiguous()
+        for key, value in tensors.items()
+    }
+    save_file(made, folder / (name + ".new"), metadata={"format": "pt"})
+    os.replace(folder / (name + ".new"), folder / name)
+
+
+def save_config(folder: Path, values: Mapping[str, object]) -> None:
+    """Write config.json."""
+    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n")
+
+
+def llama_config(checkpoint: Checkpoint) -> dict[str, object]:
+    """What a Llama-shaped drafter's config.json says of sizes it has from its target."""
+    config = checkpoint.config
+    theta = rope_theta(config)
+    return {
+        "model_type": "llama",
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": theta,
+        "vocab_size": config.vocab_size,
+        "max_position_embeddings": config.context,
+        "torch_dtype": "bfloat16",
+    }
+
+
+def rope_theta(config: ModelConfig) -> float:
+    """The base of unscaled rotary frequencies: inv_freq[j] = theta ** (-2 j / head_dim)."""
+    if len(config.inv_freq) < 2:
+        return 10000.0
+    return float(round(float(config.inv_freq[1]) ** (-config.head_dim / 2), 3))
+
+
+def eagle3_config(checkpoint: Checkpoint, draft_vocabulary: int) -> dict[str, object]:
+    """config.json of an EAGLE-3 head in the original layout."""
+    taps = feature_taps(checkpoint.config.layers)[:3]
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        **llama_config(checkpoint),
+        "num_hidden_layers": 1,
+        "draft_vocab_size": draft_vocabulary,
+        "tie_word_embeddings": False,
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(taps), "use_aux_hidden_state": True},
+    }
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a model card tells.
+
+    Attributes:
+        kind: of drafter.
+        model: the target's name.
+        command: that made it.
+        data_tokens: written by the target for training.
+    """
+
+    kind: str
+    model: str
+    command: str
+    data_tokens: int
+
+
+def model_card(
+    recipe: Recipe,
+    checkpoint: Checkpoint,
+    settings: Settings,
+    at: Progress,
+    figures: Figures,
+    parameters: int,
+) -> str:
+    """MODEL_CARD.md."""
+    licence = checkpoint.metadata.get("general.license") or checkpoint.metadata.get("license")
+    said = f"`{licence}`, as its file says" if isinstance(licence, str) else "its file names none"
+    depths = " ".join(f"{share:.1%}" for share in figures.by_depth)
+    return f"""# {recipe.kind} for {recipe.model}
+
+A drafter for speculative decoding with `{recipe.model}` as target: it guesses what the target will write, and
+changes nothing in what it writes. Trained by forerun {__version__}:
+
+    {recipe.command}
+
+- Data: {recipe.data_tokens:,} tokens of conversations that the target wrote itself (seeds of its requests and
+  answers are in the recipe); no data set was used.
+- Training: {at.tokens:,} rows of text (padding and repeats included) in {at.seconds / 60:.0f} minutes of
+  computing, AdamW at {settings.rate:g}, batches of about {settings.rows} rows, seed {settings.seed};
+  {parameters / 1e6:.2f} million parameters trained; loss: cross-entropy to the target's whole distribution.
+- Held-out conversations at temperature 0, guessing {len(figures.by_depth)} deep: all guesses right up to
+  depth 1, 2, ...: {depths}; mean accepted length of single chains {figures.mean_accepted_length:.2f}; the
+  token is among the four best first guesses at {figures.among_four:.1%} of positions. Where the target
+  sampled (0.7 and 1.0), the first guess is right at {figures.sampled:.1%}.
+- Licence of the target: {said}. The drafter is derived from its weights and outputs.
+"""

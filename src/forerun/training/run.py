@@ -1,0 +1,112 @@
+"""From a model to a trained drafter: write data, train, save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from forerun.errors import InputError
+from forerun.models.checkpoint import Checkpoint, open_checkpoint
+from forerun.models.hub import resolve_model
+from forerun.training.batches import Conversations
+from forerun.training.data import open_to_read
+from forerun.training.eagle3 import Eagle3
+from forerun.training.export import Recipe, eagle3_config, model_card, save_config, save_weights
+from forerun.training.trainer import Figures, Progress, Settings, Trainer, read_checkpoint
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training.
+
+    Attributes:
+        kind: "eagle3", ...
+        model: the target, as the user names it.
+        folder: takes the drafter and the training's state.
+        data: folders of data.
+        settings: of the loop.
+        draft_vocabulary: tokens that the head can say.
+        steps: of training-time test.
+        start: a folder of an earlier training of this kind, to begin from its weights.
+        command: the command line, for the card.
+    """
+
+    kind: str
+    model: str
+    folder: Path
+    data: list[Path]
+    settings: Settings
+    draft_vocabulary: int = 8192
+    steps: int = 4
+    start: Path | None = None
+    command: str = ""
+    options: dict[str, int] = field(default_factory=dict)
+
+
+def train(
+    job: Job, show: Callable[[Progress, float], None], tell: Callable[[Progress, Figures], None]
+) -> Figures:
+    """Train, or go on with a training that was interrupted; the drafter in `job.folder` is always whole.
+
+    Args:
+        show: called after every batch with progress and the share of the budget spent.
+        tell: called at every checkpoint with held-out figures.
+
+    Raises:
+        InputError: data or folders that cannot be used.
+    """
+    checkpoint = open_checkpoint(resolve_model(job.model))
+    config = checkpoint.config
+    job.folder.mkdir(parents=True, exist_ok=True)
+    state = read_checkpoint(job.folder)
+    stores = open_to_read(job.data, config.hidden_size, config.layers, config.vocab_size)
+    data = Conversations(stores, state["counts"] if state else None)
+    if not data.training:
+        raise InputError("the data holds no conversation to train on; write more")
+    torch.manual_seed(job.settings.seed)
+    module = _module(job, checkpoint, data, state).to("cuda" if torch.cuda.is_available() else "cpu")
+    about = {"kind": job.kind, "steps": job.steps, "rate": job.settings.rate, "seed": job.settings.seed}
+    trainer = Trainer(module, data, job.folder, job.settings, about)
+    if state is not None:
+        trainer.resume(state)
+    recipe = Recipe(job.kind, job.model, job.command, data.tokens)
+
+    def keep(figures: Figures) -> None:
+        _save(job, checkpoint, module, recipe, trainer, figures)
+        tell(trainer.at, figures)
+
+    trainer.run(show, keep)
+    figures = trainer.judge()
+    keep(figures)
+    return figures
+
+
+def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[str, Any] | None) -> Any:
+    start = read_checkpoint(job.start) if job.start and state is None else None
+    if job.start and state is None and start is None:
+        raise InputError(f"{job.start} holds no training to begin from")
+    known = state or start
+    if known is not None:
+        vocabulary = known["module"]["vocabulary"]
+    else:
+        counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
+        size = min(job.draft_vocabulary, checkpoint.config.vocab_size)
+        vocabulary = counts.topk(size).indices.sort().values
+    module = Eagle3(checkpoint, vocabulary, job.steps)
+    if start is not None:
+        module.load_state_dict(start["module"])
+    return module
+
+
+def _save(
+    job: Job, checkpoint: Checkpoint, module: Any, recipe: Recipe, trainer: Trainer, figures: Figures
+) -> None:
+    save_weights(job.folder, "model.safetensors", module.tensors())
+    save_config(job.folder, eagle3_config(checkpoint, len(module.vocabulary)))
+    trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    card = model_card(recipe, checkpoint, job.settings, trainer.at, figures, trained)
+    (job.folder / "MODEL_CARD.md").write_text(card)

@@ -1,0 +1,202 @@
+"""Written conversations on disk: tokens, and the target's hidden states at each, append-only.
+
+A folder holds `about.json`, and three files that only grow:
+
+    index.bin     one record a conversation (see RECORD)
+    tokens.bin    uint32, all tokens
+    features.bin  bfloat16 as uint16 [positions, taps, hidden]; n - 1 positions for a conversation of
+                  n tokens, the last of which was never computed with
+
+A conversation counts once its record is written, which comes last; after a kill the other two files are cut
+to what the index says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from forerun.errors import InputError
+
+Halves = npt.NDArray[np.uint16]
+
+RECORD = np.dtype(
+    [
+        ("number", "<i8"),  # of its request
+        ("tokens", "<i4"),
+        ("answer", "<i4"),  # tokens before the answer
+        ("temperature", "<f4"),
+        ("request_hash", "<u4"),
+    ]
+)
+FILES = ("index.bin", "tokens.bin", "features.bin")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One conversation that was written.
+
+    Attributes:
+        number: of its request.
+        tokens: int32 [n].
+        answer: how many of them come before the answer.
+        temperature: of the answer.
+        request_hash: tells equal requests.
+        features: bfloat16 as uint16 [n - 1, taps, hidden].
+    """
+
+    number: int
+    tokens: npt.NDArray[np.int32]
+    answer: int
+    temperature: float
+    request_hash: int
+    features: Halves
+
+
+def to_bfloat16(values: npt.NDArray[np.float32]) -> Halves:
+    """float32 to bfloat16 as uint16, rounded to nearest, ties to even. For finite values."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    result: Halves = rounded.astype(np.uint16)
+    return result
+
+
+class Store:
+    """A folder of conversations. Opening it to write cuts off what a kill left unfinished.
+
+    Args:
+        folder: is made when missing.
+        about: what the data depends on; a folder of other data is refused.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, object] | None = None) -> None:
+        self.folder = folder
+        self._files: list[BinaryIO] = []
+        self._index = np.zeros(0, RECORD)
+        self._new: list[npt.NDArray[np.void]] = []
+        if about is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / "about.json").exists():
+                (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+        try:
+            self.about: dict[str, object] = json.loads((folder / "about.json").read_text())
+            taps, hidden = self.about["taps"], self.about["hidden_size"]
+            if not (
+                isinstance(taps, list) and all(isinstance(t, int) for t in taps) and isinstance(hidden, int)
+            ):
+                raise ValueError
+        except (OSError, ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{folder} is no folder of training data; name another, or an empty one"
+            ) from None
+        for key in about or ():
+            if self.about.get(key) != (about or {})[key]:
+                raise InputError(
+                    f"{folder} holds data with {key} {self.about.get(key)!r}, not {(about or {})[key]!r}; "
+                    "name another folder"
+                )
+        self.taps = tuple(int(t) for t in taps)
+        self.hidden = hidden
+        self._recover(writable=about is not None)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def tokens_written(self) -> int:
+        return int(self.index["tokens"].sum())
+
+    @property
+    def position_bytes(self) -> int:
+        """Bytes that a position takes on disk."""
+        return 2 * len(self.taps) * self.hidden + 4
+
+    def add(self, one: Conversation) -> None:
+        """Keep a conversation. From here on it survives a kill."""
+        record = np.zeros(1, RECORD)
+        record[0] = (one.number, len(one.tokens), one.answer, one.temperature, one.request_hash)
+        parts = (record, one.tokens.astype("<u4"), np.ascontiguousarray(one.features))
+        for file, part in reversed(list(zip(self._files, parts, strict=True))):
+            file.write(part.data)
+            file.flush()
+        self._new.append(record)
+        if len(self._new) >= 64:
+            self._fold()
+
+    def conversation(self, place: int) -> Conversation:
+        """The conversation at this place of the index; its features are a view into the file."""
+        self._fold()
+        record, start = self.index[place], int(self._starts[place])
+        n, first = int(record["tokens"]), start - place
+        return Conversation(
+            int(record["number"]),
+            np.asarray(self._tokens[start : start + n]).astype(np.int32),
+            int(record["answer"]),
+            float(record["temperature"]),
+            int(record["request_hash"]),
+            self._features[first : first + n - 1],
+        )
+
+    @property
+    def index(self) -> npt.NDArray[np.void]:
+        """The records, in the order of writing."""
+        self._fold()
+        return self._index
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+        self._files = []
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _fold(self) -> None:
+        if self._new:
+            self._index = np.concatenate([self._index, *self._new])
+            self._new = []
+            self._map()
+
+    def _recover(self, writable: bool) -> None:
+        paths = [self.folder / name for name in FILES]
+        if writable:
+            for path in paths:
+                path.touch()
+        sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
+        whole = sizes[0] // RECORD.itemsize
+        self._index = np.fromfile(paths[0], RECORD, whole) if whole else self._index
+        if (self._index["tokens"] < 2).any() or (self._index["answer"] > self._index["tokens"]).any():
+            raise InputError(f"{self.folder}/index.bin is damaged; write the data again")
+        tokens = int(self._index["tokens"].sum(dtype=np.int64))
+        wanted = (whole * RECORD.itemsize, 4 * tokens, (tokens - whole) * (self.position_bytes - 4))
+        if any(size < want for size, want in zip(sizes, wanted, strict=True)):
+            raise InputError(f"{self.folder} lacks data that its index names; write the data again")
+        if writable:
+            for path, want in zip(paths, wanted, strict=True):
+                with path.open("r+b") as file:
+                    file.truncate(want)
+            self._files = [path.open("ab") for path in paths]
+        self._map()
+
+    def _map(self) -> None:
+        """Look at the files as far as the index goes."""
+        self._starts = np.cumsum([0, *self._index["tokens"]], dtype=np.int64)
+        tokens, shape = int(self._starts[-1]), (len(self.taps), self.hidden)
+        self._tokens: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
+        self._features: Halves = np.zeros((0, *shape), np.uint16)
+        if tokens:
+            self._tokens = np.memmap(self.folder / FILES[1], "<u4", "r", shape=(tokens,))
+            positions = tokens - len(self._index)
+            self._features = np.memmap(self.folder / FILES[2], "<u2", "r", shape=(positions, *shape))

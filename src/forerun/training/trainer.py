@@ -1,0 +1,245 @@
+"""The training loop: one for every kind of drafter. Stopping it at any time loses minutes at most."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from forerun.errors import InputError
+from forerun.training.batches import Batch, Conversations, in_batches
+
+CHECKPOINT = "checkpoint.pt"
+WARM_UP = 0.02
+"""The share of the budget in which the learning rate rises."""
+
+LEAST_RATE = 0.02
+"""The last learning rate, as a share of the highest."""
+
+
+class Student(Protocol):
+    """What can be trained; a torch module."""
+
+    def loss(self, batch: Batch) -> tuple[Tensor, float]:
+        """The loss to minimise and a figure to show: the cross-entropy of its first guess."""
+
+    def guesses(self, batch: Batch, depth: int) -> tuple[Tensor, Tensor]:
+        """Which guesses are right, bool [n, depth], with all before them; bool [n]: among the best four."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    Attributes:
+        epochs: passes over the data, or None.
+        minutes: of training, or None; one of the two is given.
+        rate: the highest learning rate.
+        rows: of a batch, at most about.
+        seed: of the order of the data.
+        checkpoint_minutes: between two checkpoints.
+        depth: guesses deep that held-out text is judged.
+        judged_rows: of held-out text at a checkpoint, at most about.
+    """
+
+    epochs: float | None = None
+    minutes: float | None = None
+    rate: float = 1e-3
+    rows: int = 4096
+    seed: int = 0
+    checkpoint_minutes: float = 4.0
+    depth: int = 5
+    judged_rows: int = 60_000
+
+
+@dataclass
+class Figures:
+    """What held-out text says.
+
+    Attributes:
+        by_depth: share of chains whose guesses up to this depth are what the target wrote at temperature 0.
+        among_four: share of positions whose token is among the four best first guesses.
+        sampled: the share of right first guesses where the target sampled at higher temperatures.
+    """
+
+    by_depth: list[float]
+    among_four: float
+    sampled: float
+
+    @property
+    def mean_accepted_length(self) -> float:
+        """Tokens a forward of the target would give, chains alone."""
+        return 1 + sum(self.by_depth)
+
+
+@dataclass
+class Progress:
+    """Where training is. `loss` is a running mean of the first guess's cross-entropy."""
+
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+
+
+class Trainer:
+    """Trains a student on conversations; keeps its state in a folder.
+
+    Args:
+        module: a torch module that is a Student.
+        data: what to train on.
+        folder: for the checkpoint.
+        settings: how.
+        about: what a checkpoint must agree with to be gone on from.
+    """
+
+    def __init__(
+        self, module: Any, data: Conversations, folder: Path, settings: Settings, about: Mapping[str, object]
+    ) -> None:
+        self.module, self.data, self.folder, self.settings = module, data, folder, settings
+        self.about = dict(about)
+        trained = [p for p in module.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
+        self.at = Progress()
+        self._batches = 0
+        self.device = trained[0].device
+
+    def run(
+        self,
+        show: Callable[[Progress, float], None],
+        keep: Callable[[Figures], None],
+    ) -> None:
+        """Train to the end of the budget.
+
+        Args:
+            show: called after every batch with the progress and the share of the budget spent.
+            keep: called at every checkpoint and at the end with held-out figures, to save what there is.
+        """
+        saved = monotonic()
+        try:
+            while True:
+                groups = self.data.epoch(self.settings.seed, self.at.epoch, self.settings.rows)
+                if not groups:
+                    raise InputError("there is no data to train on; write more")
+                self._batches = len(groups)
+                while self.at.batch < len(groups):
+                    if self.spent() >= 1:
+                        return
+                    self._train(self.data.batch(groups[self.at.batch]))
+                    self.at.batch += 1
+                    show(self.at, self.spent())
+                    if monotonic() - saved > 60 * self.settings.checkpoint_minutes:
+                        self.save()
+                        keep(self.judge())
+                        saved = monotonic()
+                self.at.epoch, self.at.batch = self.at.epoch + 1, 0
+        finally:
+            self.save()
+
+    def spent(self) -> float:
+        """The share of the budget that is spent, 0 to 1."""
+        if self.settings.minutes is None:
+            done = self.at.epoch + self.at.batch / max(1, self._batches)
+            return min(1.0, done / (self.settings.epochs or 1.0))
+        return min(1.0, self.at.seconds / (60 * self.settings.minutes))
+
+    def rate(self) -> float:
+        """The learning rate now: a short rise, then half a cosine (arXiv 1608.03983)."""
+        spent = self.spent()
+        if spent < WARM_UP:
+            return self.settings.rate * (spent / WARM_UP + 1e-3)
+        wave = 0.5 + 0.5 * math.cos(math.pi * (spent - WARM_UP) / (1 - WARM_UP))
+        return self.settings.rate * (LEAST_RATE + (1 - LEAST_RATE) * wave)
+
+    def _train(self, batch: Batch) -> None:
+        start = monotonic()
+        batch = self._here(batch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate()
+        with torch.autocast(self.device.type, torch.bfloat16):
+            loss, first = self.module.loss(batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        at = self.at
+        at.loss = first if not at.tokens else 0.98 * at.loss + 0.02 * first
+        at.tokens += batch.size
+        at.seconds += monotonic() - start
+
+    def judge(self) -> Figures:
+        """Try the student on held-out text."""
+        chains, among = self._guesses(self.data.greedy_held_out, self.settings.depth)
+        sampled, _ = self._guesses(self.data.held_out, 1)
+        return Figures(
+            [float(x) for x in chains.float().mean(0)] if len(chains) else [0.0] * self.settings.depth,
+            float(among.float().mean()) if len(among) else 0.0,
+            float(sampled.float().mean()) if len(sampled) else 0.0,
+        )
+
+    def _guesses(self, places: list[Any], depth: int) -> tuple[Tensor, Tensor]:
+        chains, among, rows = [torch.zeros(0, depth, dtype=torch.bool)], [torch.zeros(0, dtype=torch.bool)], 0
+        share = max(1, round(sum(place.tokens for place in places) / self.settings.judged_rows))
+        for batch in in_batches(self.data, places[::share], self.settings.rows):
+            with torch.autocast(self.device.type, torch.bfloat16):
+                right, best = self.module.guesses(self._here(batch), depth)
+            chains.append(right.cpu())
+            among.append(best.cpu())
+            rows += batch.size
+        return torch.cat(chains), torch.cat(among)
+
+    def _here(self, batch: Batch) -> Batch:
+        return Batch(*(x.to(self.device) for x in (batch.tokens, batch.features, batch.wanted)))
+
+    def save(self) -> None:
+        """Write the checkpoint; the old one stays until the new one is whole."""
+        state = {
+            "module": self.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "progress": asdict(self.at),
+            "counts": self.data.counts,
+            "about": self.about,
+        }
+        torch.save(state, self.folder / (CHECKPOINT + ".new"))
+        os.replace(self.folder / (CHECKPOINT + ".new"), self.folder / CHECKPOINT)
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state.
+
+        Raises:
+            InputError: it is of another training.
+        """
+        if state["about"] != self.about:
+            raise InputError(
+                f"{self.folder} holds a training with other settings; go on with those, or elsewhere"
+            )
+        self.module.load_state_dict(state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.at = Progress(**state["progress"])
+
+
+def read_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """The state that `Trainer.save` wrote, or None.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+        missing = {"module", "optimizer", "progress", "counts", "about"} - state.keys()
+    except Exception as error:  # torch raises many kinds
+        raise InputError(f"cannot go on from {path}: {error}") from error
+    if missing:
+        raise InputError(f"cannot go on from {path}: it lacks {', '.join(sorted(missing))}")
+    return state

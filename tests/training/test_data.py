@@ -1,0 +1,164 @@
+"""Training data that the target writes: its own text, its own hidden states, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import forerun
+from forerun.api import Engine
+from forerun.errors import InputError
+from forerun.models.rows import Rows
+from forerun.training import requests
+from forerun.training.data import open_to_read, open_to_write
+from forerun.training.prompts import read_prompts
+from forerun.training.store import FILES, Conversation, Store, to_bfloat16
+from forerun.training.writer import Writer, repeats
+from support.tiny import Tiny, write_tiny_gguf
+
+ENOUGH = 6_000
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    tiny = Tiny(hidden=64, inner=96, heads=4, head_dim=16, layers=4)
+    return forerun.load(str(write_tiny_gguf(path, tiny)), threads=1)
+
+
+def write(
+    engine: Engine, folder: Path, tokens: int = ENOUGH, rows: int = 8, stop_at: int | None = None
+) -> None:
+    """Write data; with `stop_at`, as if interrupted there."""
+
+    def progress(done: int, _: int) -> None:
+        if stop_at is not None and done >= stop_at:
+            raise KeyboardInterrupt
+
+    with open_to_write(engine, folder, model="tiny", seed=3, prompts=None) as store:
+        writer = Writer(engine, store, seed=3, rows=rows, longest_answer=60)
+        if stop_at is None:
+            writer.write(tokens, progress)
+            return
+        with pytest.raises(KeyboardInterrupt):
+            writer.write(tokens, progress)
+
+
+def conversations(folder: Path) -> dict[int, Conversation]:
+    store = Store(folder)
+    found = {x.number: x for x in (store.conversation(place) for place in range(len(store)))}
+    assert len(found) == len(store), "a conversation was written twice"
+    return found
+
+
+@pytest.fixture(scope="module")
+def written(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write(engine, folder)
+    return folder
+
+
+def test_features_are_those_of_a_prefill(engine: Engine, written: Path) -> None:
+    store = open_to_read([written], 64, 4, engine.backend.config.vocab_size)[0]
+    for place in range(0, len(store), 5):
+        one = store.conversation(place)
+        rows = Rows.chain(one.tokens[:-1], engine.backend.new_cache(len(one.tokens)))
+        features = engine.backend.forward(rows, np.zeros(0, np.int32), store.taps).features
+        assert np.array_equal(one.features, to_bfloat16(features))
+
+
+def test_answers_are_what_the_target_generates(engine: Engine, written: Path) -> None:
+    greedy = [one for one in conversations(written).values() if one.temperature == 0]
+    assert len(greedy) > 5
+    for one in greedy[:8]:
+        length = len(one.tokens) - one.answer
+        stream = engine.stream_tokens(
+            one.tokens[: one.answer].tolist(), forerun.SamplingParams(max_tokens=length)
+        )
+        expected = [token for step in stream for token in step.tokens]
+        ended = one.tokens[-1] in engine.end_tokens
+        assert one.tokens[one.answer : len(one.tokens) - ended].tolist() == expected[: length - ended]
+
+
+def test_interruptions_change_nothing(engine: Engine, written: Path, tmp_path: Path) -> None:
+    write(engine, tmp_path, rows=3, stop_at=1_000)
+    with (tmp_path / FILES[2]).open("ab") as file:
+        file.write(b"torn")  # as a kill within a write leaves it
+    with (tmp_path / FILES[0]).open("ab") as file:
+        file.write(b"torn")
+    kept = conversations(tmp_path)
+    write(engine, tmp_path, tokens=3_000, rows=5, stop_at=2_000)
+    write(engine, tmp_path)
+    again, whole = conversations(tmp_path), conversations(written)
+    assert kept.keys() <= again.keys()
+    both = again.keys() & whole.keys()
+    assert len(both) > len(whole) / 2
+    for number in both:
+        assert np.array_equal(again[number].tokens, whole[number].tokens)
+        assert np.array_equal(again[number].features, whole[number].features)
+
+
+def test_no_request_twice(written: Path) -> None:
+    hashes = [one.request_hash for one in conversations(written).values()]
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_the_users_prompts(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"prompt": "one"}\n"two"\n\n')
+    (tmp_path / "b.txt").write_text("three\nlines\n\n\n\ntwo\n\nfour\n")
+    prompts = read_prompts(tmp_path)
+    assert prompts == ["one", "two", "three\nlines", "four"]
+    with open_to_write(engine, tmp_path / "data", model="tiny", seed=0, prompts=tmp_path) as store:
+        Writer(engine, store, seed=0, rows=3, prompts=prompts, longest_answer=20).write(10**9)
+    found = conversations(tmp_path / "data")
+    assert sorted(found) == list(range(12))  # each at three temperatures, then there is nothing more to write
+    for number, one in found.items():
+        asked = engine.tokenizer.decode(one.tokens[: one.answer].tolist())
+        assert prompts[number % 4] in asked
+        assert len(one.tokens) - one.answer <= 20
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.jsonl", "{"), ("a.jsonl", '{"text": "x"}'), ("a.txt", " \n")])
+def test_unusable_prompts(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError):
+        read_prompts(tmp_path)
+
+
+def test_requests_are_of_all_kinds_and_repeat_by_seed() -> None:
+    many = [requests.fresh(5, number) for number in range(0, 600, 2)]
+    assert many == [requests.fresh(5, number) for number in range(0, 600, 2)]
+    assert many[0] != requests.fresh(6, 0)
+    texts = [request.text for request in many]
+    for word in ("Python", "JSON", "Translate", "What", "story"):
+        assert any(word in text for text in texts)
+    assert {request.temperature for request in many} == set(requests.TEMPERATURES)
+    answer = "A long answer of many words. " * 10
+    seconds = [requests.follow_up(5, number, answer) for number in range(0, 40, 2)]
+    assert 5 < sum(second is not None for second in seconds) < 20
+    assert all(answer.strip() in second.text for second in islice(filter(None, seconds), 5))
+    assert requests.follow_up(5, 0, "Short.") is None
+
+
+def test_circles_are_seen() -> None:
+    circle = np.tile(np.arange(7), 20)
+    assert repeats(circle)
+    assert not repeats(circle[:50])
+    assert not repeats(np.arange(200))
+
+
+def test_other_data_is_refused(engine: Engine, written: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="seed"):
+        open_to_write(engine, written, model="tiny", seed=4, prompts=None)
+    with pytest.raises(InputError, match="another model"):
+        open_to_read([written], 128, 4, engine.backend.config.vocab_size)
+    with pytest.raises(InputError, match="no folder of training data"):
+        Store(tmp_path)
+    whole = (written / FILES[1]).read_bytes()
+    (written / FILES[1]).write_bytes(whole[:-4])
+    with pytest.raises(InputError, match="lacks data"):
+        Store(written)
+    (written / FILES[1]).write_bytes(whole)
