@@ -28,10 +28,11 @@ void bind_drafting(nb::module_& m) {
       .def_prop_ro("bytes", &SuffixIndex::bytes);
   nb::class_<SuffixDrafter>(m, "SuffixDrafter")
       .def("__init__",
-           [](SuffixDrafter* self, std::shared_ptr<SuffixIndex> past, double least_chance) {
-             new (self) SuffixDrafter(std::move(past), least_chance);
+           [](SuffixDrafter* self, std::shared_ptr<SuffixIndex> past, double doubt, double shorter, double prior, double window,
+              double recent, double span, double least_chance) {
+             new (self) SuffixDrafter(std::move(past), {doubt, shorter, prior, window, recent, span, least_chance});
            },
-           "past"_a.none(), "least_chance"_a)
+           "past"_a.none(), "doubt"_a, "shorter"_a, "prior"_a, "window"_a, "recent"_a, "span"_a, "least_chance"_a)
       .def("observe", [](SuffixDrafter& self, const Ints& tokens) { self.observe(tokens.data(), tokens.size()); }, "tokens"_a)
       .def("truncate", &SuffixDrafter::truncate, "length"_a)
       .def("propose",

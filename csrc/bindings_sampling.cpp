@@ -110,6 +110,23 @@ void bind_sampling(nb::module_& m) {
            },
            "logits"_a, "history"_a, "path"_a, "candidates"_a, "proposal"_a.none(), "allowed"_a.none() = nb::none(),
            "As choose, by the rejection rule.")
+      .def("rank",
+           [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, int count,
+              const std::optional<Bits>& allowed) {
+             if (count < 0) throw std::invalid_argument("rank: a negative count");
+             const Call call(self, logits, history, path, allowed);
+             std::vector<Candidate> found;
+             const int wrong = self.rank(logits.data(), call.text, call.allowed, static_cast<size_t>(count), found);
+             std::vector<int32_t> tokens;
+             std::vector<double> chances;
+             for (const Candidate& one : found) {
+               tokens.push_back(one.token);
+               chances.push_back(one.chance);
+             }
+             return nb::make_tuple(wrong, tokens, chances);
+           },
+           "logits"_a, "history"_a, "path"_a, "count"_a, "allowed"_a.none() = nb::none(),
+           "What choose would say of the same mistakes, else 0; the best tokens with noise, and their chances.")
       .def("probabilities",
            [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, const std::optional<Bits>& allowed) {
              const Call call(self, logits, history, path, allowed);

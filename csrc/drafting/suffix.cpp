@@ -10,11 +10,6 @@ namespace {
 constexpr int kCounted = 16;     // states whose count a token raises: endings of the text, the longest first
 constexpr int kEdges = 64;       // of a state's edges, the newest so many are looked at
 constexpr int kMatches = 2;      // matches that a node's guesses come from
-constexpr double kDoubt = 2.5;   // prior chance of a match of n tokens: n / (n + kDoubt)
-constexpr double kShorter = 0.3; // prior chance of the shorter match, when the longer was wrong
-constexpr double kPrior = 8;     // observations that the priors count as
-constexpr double kWindow = 64;   // observations after which the older ones count half
-constexpr double kRecent = 8, kSpan = 32;  // a count of age a weighs 1 + kRecent kSpan / (kSpan + a)
 
 constexpr int32_t kMostTokens = 1 << 29;
 
@@ -147,12 +142,15 @@ void SuffixIndex::rehash(size_t slots) {
   for (size_t e = 0; e < edges_.size(); e++) table_[slot(edges_[e].source, edges_[e].token)] = static_cast<int32_t>(e);
 }
 
-SuffixDrafter::SuffixDrafter(std::shared_ptr<const SuffixIndex> past, double least_chance)
-    : past_(std::move(past)), least_chance_(least_chance) {
-  if (!(least_chance > 0)) throw std::invalid_argument("suffix drafter: the least chance must be above 0");
+SuffixDrafter::SuffixDrafter(std::shared_ptr<const SuffixIndex> past, const SuffixConstants& constants)
+    : past_(std::move(past)), constants_(constants) {
+  const SuffixConstants& c = constants_;
+  if (!(c.least_chance > 0)) throw std::invalid_argument("suffix drafter: the least chance must be above 0");
+  if (!(c.doubt > 0 && c.shorter >= 0 && c.shorter <= 1 && c.prior > 0 && c.window >= 1 && c.recent >= 0 && c.span > 0))
+    throw std::invalid_argument("suffix drafter: a constant out of range");
   for (int b = 0; b < kBuckets; b++) {
-    rates_[0][b] = {kPrior * kLengths[b] / (kLengths[b] + kDoubt), kPrior};
-    rates_[1][b] = {kPrior * kShorter, kPrior};
+    rates_[0][b] = {c.prior * kLengths[b] / (kLengths[b] + c.doubt), c.prior};
+    rates_[1][b] = {c.prior * c.shorter, c.prior};
   }
 }
 
@@ -200,7 +198,7 @@ SuffixDrafter::Draft SuffixDrafter::propose(const int32_t* prefix, size_t prefix
     guesses.clear();
     guess(from, chance, guesses);
     for (const Guess& g : guesses)
-      if (g.chance >= least_chance_) queue.push({g.chance, made++, g.token, node, below + 1, from});
+      if (g.chance >= constants_.least_chance) queue.push({g.chance, made++, g.token, node, below + 1, from});
   };
   Draft draft;
   grow(place, 1.0, 0, 0);
@@ -241,7 +239,7 @@ void SuffixDrafter::learn(int32_t token) {
   const std::vector<const SuffixIndex*> indices = order({index_.longest(), in_past_}, matches);
   for (size_t level = 0; level < indices.size(); level++) {
     Rate& r = rates_[level][bucket(matches[level].length)];
-    if (r.tries > kWindow) {
+    if (r.tries > constants_.window) {
       r.hits *= 0.5;
       r.tries *= 0.5;
     }
@@ -256,7 +254,7 @@ void SuffixDrafter::learn(int32_t token) {
 void SuffixDrafter::guess(const Place& place, double chance, std::vector<Guess>& guesses) {
   Match matches[kMatches];
   const std::vector<const SuffixIndex*> indices = order(place, matches);
-  for (size_t level = 0; level < indices.size() && chance >= least_chance_; level++) {
+  for (size_t level = 0; level < indices.size() && chance >= constants_.least_chance; level++) {
     const SuffixIndex& index = *indices[level];
     const Rate& r = rates_[level][bucket(matches[level].length)];
     const size_t first = guesses.size();
@@ -268,7 +266,7 @@ void SuffixDrafter::guess(const Place& place, double chance, std::vector<Guess>&
       for (size_t i = 0; i < first && !known; i++) known = guesses[i].token == edge.token;
       if (known) continue;
       const double weight =
-          index.count(edge.target) * (1 + kRecent * kSpan / (kSpan + static_cast<double>(index.age(edge.target))));
+          index.count(edge.target) * (1 + constants_.recent * constants_.span / (constants_.span + static_cast<double>(index.age(edge.target))));
       guesses.push_back({edge.token, weight});
       total += weight;
     }

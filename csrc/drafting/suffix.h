@@ -56,12 +56,22 @@ class SuffixIndex {
   bool fresh_ = false;          // the whole text has occurred only once
 };
 
+// What the drafter believes before it has seen how good its guesses are, and how fast it learns.
+struct SuffixConstants {
+  double doubt;         // prior chance of a match of n tokens: n / (n + doubt)
+  double shorter;       // prior chance of the shorter match, when the longer was wrong
+  double prior;         // observations that the priors count as
+  double window;        // observations after which the older ones count half
+  double recent, span;  // a count of age a weighs 1 + recent span / (span + a)
+  double least_chance;  // nodes less likely are left out
+};
+
 // Drafts trees from a text's own index and, if given, from one of past texts, which it only reads.
 //
 // The chance that the next token is one that followed the longest match before is learned as texts are observed, by the
-// length of the match (prior: length / (length + 2.5)); with the rest of the chance it is one that followed the
-// next shorter match. Within a match the chance is divided by counts, recent ones counting more. A tree grows
-// from its most probable node, as long as nodes with at least `least_chance` are left.
+// length of the match; with the rest of the chance it is one that followed the next shorter match. Within a match the
+// chance is divided by counts, recent ones counting more. A tree grows from its most probable node, as long as nodes
+// with at least `least_chance` are left.
 class SuffixDrafter {
  public:
   struct Draft {
@@ -69,7 +79,8 @@ class SuffixDrafter {
     std::vector<float> chances;            // that the text goes through the node
   };
 
-  SuffixDrafter(std::shared_ptr<const SuffixIndex> past, double least_chance);
+  // Throws invalid_argument for constants that are no numbers of their kind.
+  SuffixDrafter(std::shared_ptr<const SuffixIndex> past, const SuffixConstants& constants);
 
   void observe(const int32_t* tokens, size_t count);
   void truncate(size_t length);
@@ -99,7 +110,7 @@ class SuffixDrafter {
   static constexpr int kBuckets = 10;
 
   std::shared_ptr<const SuffixIndex> past_;
-  double least_chance_;
+  SuffixConstants constants_;
   SuffixIndex index_;
   std::vector<int32_t> text_;
   Match in_past_;

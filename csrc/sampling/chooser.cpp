@@ -42,6 +42,45 @@ int Chooser::choose(const float* logits, const Text& text, const uint32_t* allow
   return place.token;
 }
 
+int Chooser::rank(const float* logits, const Text& text, const uint32_t* allowed, size_t count, std::vector<Candidate>& out) {
+  out.clear();
+  if (const int wrong = look(processor_(logits, text, allowed))) return wrong;
+  if (top_ == kInfinity) {
+    out.push_back({first(top_), 1.0});
+  } else if (settings_.temperature == 0.0) {
+    const float least = kth_highest(*kernels_, row_, vocab_, tops_, std::min(kShortlist, vocab_), scratch_);
+    const int found = std::min(kShortlist, sorted_from(std::max(least, -std::numeric_limits<float>::max())));
+    for (int i = 0; i < found; i++) out.push_back({scratch_.ids[static_cast<size_t>(i)], row_[scratch_.ids[static_cast<size_t>(i)]]});
+  } else {
+    for (const Noisy& one : noisy_shortlist(static_cast<uint32_t>(text.length())))
+      out.push_back({one.place.token, one.noisy * settings_.temperature});
+  }
+  if (top_ == kInfinity) return 0;
+  const double best = out.front().chance;  // until here, what chances are made of
+  double weights[kShortlist];
+  for (size_t i = 0; i < out.size(); i++) weights[i] = exponential(out[i].chance - best);
+  const double sum = lane_sum(weights, static_cast<int>(out.size()));
+  for (size_t i = 0; i < out.size(); i++) out[i].chance = weights[i] / sum;
+  if (out.size() > count) out.resize(count);
+  return 0;
+}
+
+// The best tokens with noise, of those that the filters keep.
+std::vector<Noisy> Chooser::noisy_shortlist(uint32_t position) {
+  float least = std::max(least_, least_by_min_p());
+  search_.begin(row_, tops_.data(), top_, least, position);
+  std::vector<Noisy> few = search_.best_few(kShortlist, least, nullptr);
+  while (true) {
+    std::vector<Place> order;
+    for (const Noisy& one : few) order.push_back(one.place);
+    std::sort(order.begin(), order.end(), [](const Place& a, const Place& b) { return a.before(b); });
+    const auto out = std::partition_point(order.begin(), order.end(), [&](const Place& place) { return kept(place); });
+    if (out == order.end()) return few;
+    least = std::max(least, out->value);  // what is not kept is the end of the order: look again at what is before it
+    few = search_.best_few(kShortlist, least, &*out);
+  }
+}
+
 // Takes a row to choose from.
 int Chooser::look(const float* row) {
   row_ = row;

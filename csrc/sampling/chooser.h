@@ -27,6 +27,13 @@ struct ChoiceSettings {
   uint64_t seed = 0;
 };
 
+// What a draft model would have the target say.
+struct Candidate {
+  int32_t token;
+  double chance;
+};
+constexpr int kShortlist = 16;  // candidates that share all chance
+
 class Chooser {
  public:
   static constexpr int kNotANumber = -1, kNothingAllowed = -2;
@@ -37,6 +44,10 @@ class Chooser {
 
   // The token that follows the text, or one of the constants above. allowed: as Processor has it.
   int choose(const float* logits, const Text& text, const uint32_t* allowed);
+
+  // The first `count` of the kShortlist best tokens by score + noise (sampling/ranking.py's CoupledRanker), for logits of a
+  // draft model. Returns what choose would on the same mistakes, else 0.
+  int rank(const float* logits, const Text& text, const uint32_t* allowed, size_t count, std::vector<Candidate>& out);
 
   // The distribution that tokens have there: weights / their sum, a point mass at temperature 0. Returns what choose
   // would on the same mistakes, else 0.
@@ -52,6 +63,7 @@ class Chooser {
   double score(float value) const { return static_cast<double>(value) / settings_.temperature; }
   float least_by_min_p() const;
   bool kept(const Place& place);
+  std::vector<Noisy> noisy_shortlist(uint32_t position);
   bool kept_by_top_p(const Place& place);
   double exact_mass_before(const Place& place);
   int sorted_from(float least);

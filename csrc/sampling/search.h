@@ -1,4 +1,4 @@
-// The token with the highest score + noise of a row, found with noise for a few tokens only.
+// The tokens with the highest scores + noise of a row, found with noise for a few tokens only.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,6 +14,12 @@ struct Place {
   bool before(const Place& other) const { return value > other.value || (value == other.value && token < other.token); }
 };
 
+struct Noisy {
+  Place place;
+  double noisy;  // its score + noise
+  bool before(const Noisy& other) const { return noisy > other.noisy || (noisy == other.noisy && place.token < other.place.token); }
+};
+
 class NoisySearch {
  public:
   NoisySearch(const Kernels* kernels, int vocab, double temperature, uint64_t seed);
@@ -25,11 +31,13 @@ class NoisySearch {
   // the lowest id of equals. There must be such a value.
   Place best(float least, const Place* limit);
 
+  // As best, the best `count` or as many as there are, in their order. count >= 1.
+  std::vector<Noisy> best_few(int count, float least, const Place* limit);
+
  private:
-  struct Found {
-    Place place;
-    double noisy;  // its score + noise
-  };
+  template <class Found>
+  void look(double bound, float least, const Place* limit, Found& found) const;
+  template <class Found>
   void look_into(int group, float least, const Place* limit, Found& found) const;
   double score(float value) const { return static_cast<double>(value) / temperature_; }
 
@@ -40,6 +48,7 @@ class NoisySearch {
   std::vector<uint64_t> noise_;  // of each group, its two words
   std::vector<float> bounds_;    // above the best score, what no token of the group exceeds
   std::vector<float> unused_;
+  std::vector<int32_t> keys_;
 
   const float *row_ = nullptr, *tops_ = nullptr;
   uint32_t position_ = 0;

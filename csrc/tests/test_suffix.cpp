@@ -12,6 +12,8 @@ using namespace forerun;
 
 namespace {
 
+SuffixConstants constants(double least_chance) { return {2.5, 0.3, 8, 64, 8, 32, least_chance}; }
+
 Checks check;
 
 // The longest ending of `text` that also ends earlier.
@@ -44,7 +46,7 @@ void drafts(std::mt19937& random, int alphabet, int size) {
     past->extend(token());
     if (random() % 17 == 0) past->end_text();
   }
-  SuffixDrafter drafter(past, 0.02);
+  SuffixDrafter drafter(past, constants(0.02));
   size_t length = 0;
   for (int step = 0; step < size; step++) {
     std::vector<int32_t> tokens(random() % 4), prefix(random() % 3);
@@ -79,6 +81,6 @@ int main() {
   for (int alphabet : {1, 2, 3, 40}) match_lengths(random, alphabet, 200);
   for (int alphabet : {1, 2, 3, 40, 50000})
     for (int size : {1, 10, 3000}) drafts(random, alphabet, size);
-  check.refuses<std::invalid_argument>("least chance", [] { SuffixDrafter(nullptr, 0.0); });
+  check.refuses<std::invalid_argument>("least chance", [] { SuffixDrafter(nullptr, constants(0.0)); });
   return check.finish();
 }

@@ -127,6 +127,10 @@ class Chooser:
         allowed: Bits | None = None,
     ) -> int:
         """As `choose`, by the rejection rule."""
+    def rank(
+        self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
+    ) -> tuple[int, list[int], list[float]]:
+        """What `choose` would say of the same mistakes, else 0; the best tokens with noise, their chances."""
     def probabilities(
         self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None = None
     ) -> tuple[int, Doubles]:
@@ -154,7 +158,17 @@ class SuffixIndex:
 class SuffixDrafter:
     """Drafts trees from what followed the longest endings of its text, and of the texts in `past`, before."""
 
-    def __init__(self, past: SuffixIndex | None, least_chance: float) -> None: ...
+    def __init__(
+        self,
+        past: SuffixIndex | None,
+        doubt: float,
+        shorter: float,
+        prior: float,
+        window: float,
+        recent: float,
+        span: float,
+        least_chance: float,
+    ) -> None: ...
     def observe(self, tokens: Ints) -> None: ...
     def truncate(self, length: int) -> None: ...
     def propose(self, prefix: Ints, nodes: int, depth: int) -> tuple[list[int], list[int], list[float]]:

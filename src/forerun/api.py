@@ -30,11 +30,11 @@ from forerun.models.sequence import Sequence as TargetSequence
 from forerun.planning import Allowance, Planner, keep_within, make_planner, parse_size
 from forerun.roster import Circumstances, Roster
 from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRanker, ConstrainedRule, Constraint
-from forerun.sampling.fused import FusedCoupledRule, FusedRejectionRule
+from forerun.sampling.fused import FusedCoupledRanker, FusedCoupledRule, FusedRejectionRule
 from forerun.sampling.grammar import Grammars
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from forerun.sampling.ranking import CoupledRanker, DrawingRanker
+from forerun.sampling.ranking import DrawingRanker
 from forerun.text.detokenize import StreamDecoder
 from forerun.text.stops import Ending
 
@@ -271,7 +271,9 @@ class Engine:
 
         def ranker() -> Ranker:
             own = self._pipeline(params, len(prompt))
-            ranks = (CoupledRanker if coupled else DrawingRanker)(own, seed, self.backend.config.vocab_size)
+            ranks = (FusedCoupledRanker if coupled else DrawingRanker)(
+                own, seed, self.backend.config.vocab_size
+            )
             return ranks if constraint is None else ConstrainedRanker(ranks, constraint)
 
         chosen = drafter or self.drafter

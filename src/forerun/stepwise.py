@@ -13,10 +13,10 @@ from forerun.errors import InputError
 from forerun.models.guide import Guide
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.roster import refuse_other_vocabulary
-from forerun.sampling.fused import FusedCoupledRule, FusedRejectionRule
+from forerun.sampling.fused import FusedCoupledRanker, FusedCoupledRule, FusedRejectionRule
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from forerun.sampling.ranking import CoupledRanker, DrawingRanker
+from forerun.sampling.ranking import DrawingRanker
 
 if TYPE_CHECKING:
     from forerun.api import Engine
@@ -94,7 +94,7 @@ class SpeculativeEngine:
         own = Pipeline(params, vocab_size, engine.end_tokens, prompt_length)
         coupled = params.acceptance == "coupled"
         rule = (FusedCoupledRule if coupled else FusedRejectionRule)(pipeline, seed)
-        ranker = (CoupledRanker if coupled else DrawingRanker)(own, seed, vocab_size)
+        ranker = (FusedCoupledRanker if coupled else DrawingRanker)(own, seed, vocab_size)
         capacity = engine.context + self._lookahead + 1
         self._target = TargetSequence(engine.backend, rule, context=engine.context, capacity=capacity)
         draft = self._draft.backend

@@ -20,7 +20,7 @@ from forerun.core.tree import DraftTree, FloatArray, IntArray
 from forerun.drafters.cascade import CascadeDrafter
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.model import ModelDrafter
-from forerun.drafters.suffix import SuffixDrafter
+from forerun.drafters.suffix import SuffixConstants, SuffixDrafter
 from forerun.models.guide import Guide
 from forerun.models.rows import Cache, Output, Rows
 from forerun.models.sequence import Sequence as TargetSequence
@@ -113,7 +113,8 @@ def model(kind: str, seed: int) -> Drafter:
 
 
 def cascade(kind: str, seed: int) -> Drafter:
-    return CascadeDrafter([SuffixDrafter(least_chance=0.1), model(kind, seed), LookupDrafter()])
+    suffix = SuffixDrafter(constants=SuffixConstants(least_chance=0.1))
+    return CascadeDrafter([suffix, model(kind, seed), LookupDrafter()])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from forerun.drafters.cascade import CascadeDrafter
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.none import NoDrafter
-from forerun.drafters.suffix import SuffixDrafter
+from forerun.drafters.suffix import SuffixConstants, SuffixDrafter
 from forerun.models.backend import Backend
 from forerun.models.guide import Guide
 from forerun.sampling.params import SamplingParams
@@ -38,10 +38,14 @@ def model(seed: int, truth: list[int], params: SamplingParams, prompt: int) -> M
     return ModelDrafter(Guide(OTHER, 30 + seed % 60), ranker)
 
 
+def suffix(seed: int, truth: list[int], params: SamplingParams, prompt: int) -> Drafter:
+    return SuffixDrafter(constants=SuffixConstants(least_chance=0.001 + seed % 9 / 40))
+
+
 def cascade(seed: int, truth: list[int], params: SamplingParams, prompt: int) -> CascadeDrafter:
     """Drafters with and without chances, with and without taps, that merge and extend."""
     some: list[Drafter] = [
-        SuffixDrafter(least_chance=0.02),
+        SuffixDrafter(constants=SuffixConstants(least_chance=0.02)),
         ChaosDrafter(seed, truth, 0.5, 9, VOCAB, taps=(1,)),
         model(seed, truth, params, prompt),
         LookupDrafter(),
@@ -53,7 +57,7 @@ def cascade(seed: int, truth: list[int], params: SamplingParams, prompt: int) ->
 DRAFTERS: dict[str, MakeDrafter] = {
     "none": lambda seed, truth, params, prompt: NoDrafter(),
     "lookup": lambda seed, truth, params, prompt: LookupDrafter(max_ngram=1 + seed % 4),
-    "suffix": lambda seed, truth, params, prompt: SuffixDrafter(least_chance=0.001 + seed % 9 / 40),
+    "suffix": suffix,
     "model": model,
     "cascade": cascade,
     "garbage": lambda seed, truth, params, prompt: ChaosDrafter(seed, truth, 0.0, 12, VOCAB),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from forerun import _core
 from forerun.errors import ForerunError
 from forerun.sampling.fused import (
+    FusedCoupledRanker,
     FusedCoupledRule,
     FusedRejectionRule,
     fused_token_logprob,
@@ -21,6 +22,7 @@ from forerun.sampling.logprobs import token_logprob
 from forerun.sampling.noise import gumbel
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
+from forerun.sampling.ranking import CoupledRanker
 from forerun.sampling.rules import CoupledRule, RejectionRule
 
 pytestmark = pytest.mark.filterwarnings(
@@ -121,6 +123,51 @@ def test_equal_to_the_reference(data: st.DataObject, size: int, seed: int) -> No
         logits.setflags(write=False)
         call = (logits, text[:at], path, [], None, bits)
         assert outcome(fused, *call) == outcome(reference, *call), kind
+
+
+def ranked(ranker: Any, *call: Any) -> tuple[list[int], list[float]] | str:
+    try:
+        found = ranker.rank(*call)
+    except ForerunError as error:
+        return str(error)
+    return found.tokens, found.chances
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.data(), size=st.sampled_from(SIZES), seed=st.integers(0, 2**64 - 1))
+def test_ranking_equal_to_the_reference(data: st.DataObject, size: int, seed: int) -> None:
+    """Tokens and bits of chances, for draft models of the same vocabulary and of others."""
+    params = data.draw(asked(size))
+    prompt, count = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 9) | st.just(80))
+    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
+    draw = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    reference = CoupledRanker(Pipeline(params, size, (0,), prompt), seed, size)
+    kernels = data.draw(st.sampled_from(KERNELS))
+    fused = FusedCoupledRanker(Pipeline(params, size, (0,), prompt), seed, size, kernels)
+    text = draw.integers(0, size, 40).astype(np.int32)
+    for kind in kinds:
+        at = int(draw.integers(0, 30))
+        path = draw.integers(0, size, draw.integers(0, 6)).tolist()
+        bits = draw.integers(0, 2**32, -(-size // 32), dtype=np.uint32) if draw.random() < 0.3 else None
+        logits = numbers(kind, max(size + int(draw.integers(-2, 3)), 1), draw)
+        call = (logits, text[:at], path, count, bits)
+        assert ranked(fused, *call) == ranked(reference, *call), kind
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 3.0])
+def test_the_first_candidate_is_what_the_rule_would_choose(temperature: float, kernels: str) -> None:
+    """So a draft model that is the target is always right."""
+    size, draw = 49_157, np.random.default_rng(8)
+    params = SamplingParams(temperature=temperature, top_p=0.95)
+    rule = FusedCoupledRule(Pipeline(params, size, (0,), 5), 6, kernels)
+    ranker = FusedCoupledRanker(Pipeline(params, size, (0,), 5), 6, size, kernels)
+    reference = CoupledRanker(Pipeline(params, size, (0,), 5), 6, size)
+    for place in range(8):
+        logits = (draw.normal(size=size) * (2 + place % 3)).astype(np.float32)
+        text = (logits, NO_TEXT, [7] * place)
+        assert rule.choose(*text, [], None) == ranker.rank(*text, 1).tokens[0]
+        assert ranked(ranker, *text, 64) == ranked(reference, *text, 64)
 
 
 @settings(deadline=None, max_examples=100)
@@ -263,4 +310,6 @@ def test_mistakes_are_refused() -> None:
         made.choose(logits, np.array([-1], dtype=np.int32), [])
     with pytest.raises(ValueError, match="bits"):
         made.choose(logits, NO_TEXT, [], np.zeros(3, dtype=np.uint32))
+    with pytest.raises(ValueError, match="count"):
+        made.rank(logits, NO_TEXT, [], -1)
     assert made.choose(logits, NO_TEXT, [99]) >= 0

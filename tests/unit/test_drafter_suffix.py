@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import tracemalloc
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from forerun import _core
 from forerun.core.protocols import Budget
 from forerun.core.tree import DraftTree
-from forerun.drafters.suffix import SuffixDrafter
+from forerun.drafters.suffix import SuffixConstants, SuffixDrafter
 
 SHORT = 14  # texts so short have at most 16 endings, all of which are counted
+
+BELIEFS = SuffixConstants(doubt=2.5, shorter=0.3, prior=8, window=64, recent=8, span=32, least_chance=0.01)
 
 texts = st.lists(st.integers(0, 2), min_size=1, max_size=SHORT)
 
@@ -82,14 +85,17 @@ class Reference:
 
     def guesses(self, own: list[int], past: list[int], chance: float) -> dict[int, float]:
         found: dict[int, float] = {}
+        b = BELIEFS
         for level, (texts, part) in enumerate(self.matches(own, past)):
             if chance < self.least:
                 break
             after = {t: v for t, v in self.followers(texts, part).items() if t not in found}
-            weights = {t: count * (1 + 8 * 32 / (32 + age)) for t, (count, age) in after.items()}
+            weights = {
+                t: count * (1 + b.recent * b.span / (b.span + age)) for t, (count, age) in after.items()
+            }
             ends = (1, 2, 3, 4, 6, 9, 14, 22, 40)
             length = (1, 2, 3, 4, 5.5, 8, 12, 18, 30, 60)[sum(len(part) > end for end in ends)]
-            hit = length / (length + 2.5) if level == 0 else 0.3
+            hit = length / (length + b.doubt) if level == 0 else b.shorter
             found |= {t: chance * hit * weight / sum(weights.values()) for t, weight in weights.items()}
             chance *= 1 - hit
         return found
@@ -128,7 +134,7 @@ def index_of(past: list[list[int]]) -> _core.SuffixIndex:
 
 
 def begun(text: list[int], past: list[list[int]] | None = None, least: float = 0.01) -> SuffixDrafter:
-    drafter = SuffixDrafter(None if past is None else index_of(past), least)
+    drafter = SuffixDrafter(None if past is None else index_of(past), replace(BELIEFS, least_chance=least))
     drafter.begin(np.array(text[:1], dtype=np.int32), None)
     drafter.observe(text[1:], None)
     return drafter
@@ -215,7 +221,7 @@ def test_memory_and_periodic_texts() -> None:
         (np.arange(30_000) % 7, 60),
         (draw.integers(0, 2, 30_000), 125),
     ):
-        index = _core.SuffixDrafter(None, 0.03)
+        index = _core.SuffixDrafter(None, **asdict(BELIEFS))
         index.observe(text.astype(np.int32))
         assert index.length == 30_000
         assert index.bytes / index.length < most
@@ -234,3 +240,6 @@ def test_nothing_is_kept_in_python() -> None:
 def test_bad_numbers() -> None:
     with pytest.raises(ValueError, match="chance"):
         begun([1], least=0.0)
+    for wrong in ({"doubt": 0}, {"shorter": 1.1}, {"prior": float("nan")}, {"window": 0}, {"span": 0}):
+        with pytest.raises(ValueError, match="out of range"):
+            SuffixDrafter(None, replace(BELIEFS, **wrong)).begin(np.array([1], dtype=np.int32), None)

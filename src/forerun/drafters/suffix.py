@@ -9,6 +9,7 @@ one way, the longer and the more certain the draft; where it went on in several 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -16,8 +17,30 @@ from forerun import _core
 from forerun.core.protocols import Budget
 from forerun.core.tree import DraftTree, FloatArray, IntArray
 
-LEAST_CHANCE = 0.03
-"""Nodes less likely than this are not worth their place in a forward."""
+
+@dataclass(frozen=True)
+class SuffixConstants:
+    """What the drafter believes before it has seen how good its guesses are, and how fast it learns.
+
+    The values are those with which answers to the project's own prompts are written soonest
+    (scripts/tune_suffix.py).
+
+    Attributes:
+        doubt: a match of n tokens goes on as before with prior chance n / (n + doubt).
+        shorter: prior chance of the next shorter match where the longer one was wrong.
+        prior: observations that these priors count as.
+        window: observations after which older ones count half.
+        recent, span: what a count of age a (in tokens) weighs: 1 + recent span / (span + a).
+        least_chance: nodes less likely than this are not worth their place in a forward.
+    """
+
+    doubt: float = 2.5
+    shorter: float = 0.3
+    prior: float = 8.0
+    window: float = 64.0
+    recent: float = 8.0
+    span: float = 32.0
+    least_chance: float = 0.03
 
 
 class SuffixDrafter:
@@ -25,18 +48,20 @@ class SuffixDrafter:
 
     Args:
         past: an index of texts written before; only read.
-        least_chance: nodes that are less likely are left out.
+        constants: its beliefs.
     """
 
     name = "suffix"
     taps: tuple[int, ...] = ()
 
-    def __init__(self, past: _core.SuffixIndex | None = None, least_chance: float = LEAST_CHANCE) -> None:
+    def __init__(
+        self, past: _core.SuffixIndex | None = None, constants: SuffixConstants | None = None
+    ) -> None:
         self._past = past
-        self._least = least_chance
+        self._constants = constants or SuffixConstants()
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
-        self._index = _core.SuffixDrafter(self._past, self._least)
+        self._index = _core.SuffixDrafter(self._past, **asdict(self._constants))
         self.observe(tokens.tolist(), features)
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:

@@ -221,7 +221,9 @@ class Ranker(Protocol):
     @property
     def drawn(self) -> bool: ...
 
-    def rank(self, logits: Floats, history: Ints, path: list[int], count: int) -> Ranked: ...
+    def rank(
+        self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
+    ) -> Ranked: ...
 
 
 class ConstrainedRanker:
@@ -241,15 +243,9 @@ class ConstrainedRanker:
         """At most `count` candidates for what follows history + path."""
         try:
             allowed = self._constraint.place(history, path).allowed
-            if allowed is not None:
-                masked = np.full_like(logits, -np.inf)
-                known = np.flatnonzero(np.unpackbits(allowed.astype("<u4").view(np.uint8), bitorder="little"))
-                known = known[known < logits.size]
-                masked[known] = logits[known]
-                return self._ranker.rank(masked, history, path, count)
+            return self._ranker.rank(logits, history, path, count, allowed)
         except ForerunError:  # nothing can be chosen here; if the text gets here, that is said then
-            pass
-        return self._ranker.rank(logits, history, path, count)
+            return self._ranker.rank(logits, history, path, count)
 
 
 class ConstrainedEnd:

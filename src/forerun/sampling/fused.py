@@ -1,5 +1,5 @@
-"""Both rules and log-probabilities by the C++ core: the same tokens and bits as `rules` and `logprobs` give,
-in microseconds."""
+"""Both rules, the ranking of drafts and log-probabilities by the C++ core: the tokens and bits that `rules`,
+`ranking` and `logprobs` give, in microseconds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from forerun import _core
 from forerun.sampling.arithmetic import Doubles, log
 from forerun.sampling.logprobs import TokenLogprob, token_logprob
 from forerun.sampling.pipeline import Bits, Floats, Ints, Pipeline, first_best
+from forerun.sampling.ranking import Ranked, widen
 
 
 class FusedCoupledRule:
@@ -59,6 +60,38 @@ class FusedRejectionRule:
         if token < 0:  # the reference says what is wrong
             first_best(self._pipeline.processed(logits, history, path, allowed))
         return token
+
+
+class FusedCoupledRanker:
+    """Implements `drafters.model.Ranker` as `ranking.CoupledRanker` does: the same candidates and chances.
+
+    Args:
+        pipeline: with the parameters of the target's; only its settings are read.
+        seed: the target's.
+        vocab_size: the target's.
+        kernels: an instruction set by name; the machine's best by default.
+    """
+
+    drawn = False
+
+    def __init__(self, pipeline: Pipeline, seed: int, vocab_size: int, kernels: str = "") -> None:
+        self._pipeline = pipeline
+        self._vocab_size = vocab_size
+        self._chooser = new_chooser(pipeline, seed, kernels)
+
+    def rank(
+        self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
+    ) -> Ranked:
+        """At most `count` candidates for what follows history + path, of those that a grammar allows.
+
+        Raises:
+            ForerunError: nothing is allowed, or a logit is not a number.
+        """
+        wide = widen(logits, self._vocab_size)
+        wrong, tokens, chances = self._chooser.rank(wide, history, path, count, allowed)
+        if wrong:  # the reference says what
+            first_best(self._pipeline.processed(wide, history, path, allowed))
+        return Ranked(tokens, chances, None)
 
 
 def new_chooser(pipeline: Pipeline, seed: int, kernels: str = "") -> _core.Chooser:
