@@ -4,27 +4,19 @@
 
 namespace forerun {
 
-// Scales of inputs are powers of two and kVariants - 1 steps between one and the next.
-constexpr int kVariantBits = 2, kVariants = 1 << kVariantBits;
-
-// A group of inputs prepared for 8-bit products. Groups come in pairs.
-struct alignas(64) RowGroup {
-  int8_t q[kGroup];  // inputs in units of the group's scale 2^e * step, in [-127, 127]
-  // Sums of integers become floats without a conversion: they start at the bits of `base`, a float whose last place is
-  // worth 2^e, so that what has been added since is read off as (sum as a float) - base, exactly.
-  float base;
-  int32_t start4;          // bits of base, less 8 times the sum of q: 4-bit weights are stored with 8 added
-  int32_t start8;          // bits of base, less 128 times the sum of q where weights are stored with 128 added
-  int32_t start8_half[2];  // the same for each half of the group
-  int8_t extra[4];         // what the four inputs of one quad are beyond q
-  uint8_t has_extra, quad;
-  uint8_t variant;         // which step
+// Two groups of inputs prepared for 8-bit products. A row with an odd number of groups ends with one of zeros.
+struct RowPair {
+  int8_t q[2][kGroup];       // inputs in units of the group's scale, in [-127, 127]
+  float scale[2];
+  int32_t start4[2];         // less 8 times the sum of q: 4-bit weights are stored with 8 added
+  int32_t start8[2];         // less 128 times the sum of q where weights are stored with 128 added, else 0
+  int32_t start8_half[2][2]; // the same for each half of the groups
   union {
-    float f32;         // the sum of the group's inputs,
-    uint16_t bf16[2];  // or in the even group of a pair those of both: what multiplies offsets
+    float f32[2];  // the sums of the groups' inputs, which multiply offsets,
+    uint16_t bf16[4];  // in the first two of these where the instruction set takes them so
   } sum;
 };
-static_assert(sizeof(RowGroup) == 64);
+static_assert(sizeof(RowPair) == 112);
 
 // A pair of groups in a tile of quantised weights, as offsets in bytes: the weights of both groups; f16 scales of 16
 // outputs, for each group (and each half, if there are halves); bf16 offsets as load_pairs wants them, if there are any.

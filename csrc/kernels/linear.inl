@@ -30,12 +30,9 @@ static inline void finish_tile(const Block& b, int m, int t, vf sum) {
   store(b.y + m * b.ldy + t * kTile, sum);
 }
 
-// Asks for `bytes` of the weights that lie kAhead after p. For one row the machine's own prefetching is as good; blocks of
-// rows want weights in the second cache, in small portions so that arithmetic never waits for requests.
-template <int M, int kAhead>
-static inline void prefetch(const uint8_t* p, int bytes) {
-  if constexpr (M > 1)
-    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i + kAhead, 0, 1);
+// Asks for `bytes` of the weights that lie `ahead` after p, for the second cache.
+static inline void prefetch(const uint8_t* p, int bytes, int ahead) {
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i + ahead, 0, 2);
 }
 
 // --- tiles of floats -------------------------------------------------------------------------------------------------
@@ -77,7 +74,7 @@ struct FloatTiles {
       typename Step::Weights w[T];
       for (int t = 0; t < T; t++) {
         w[t] = Step::weights(p + t * b.w.tile_bytes);
-        prefetch<M, 4096>(p + t * b.w.tile_bytes, 1);
+        if (M > 1) prefetch(p + t * b.w.tile_bytes, 1, 4096);
       }
       for (int m = 0; m < M; m++) {
         const auto x = Step::input(row_at(b, m), k);
@@ -116,8 +113,7 @@ struct Weights8 {
   inline void load_from(const uint8_t* p) {
     for (int s = 0; s < 8; s++) step[s] = load_w8(p + 64 * s);
   }
-  static inline w8 step_at(const uint8_t* p, int s) { return load_w8(p + 64 * s); }
-  static inline const int32_t* start(const RowGroup& x) { return &x.start8; }
+  static inline const int32_t* start(const RowPair& x, int g) { return &x.start8[g]; }
 };
 struct Weights4 {
   static constexpr Format kFormat = Format::q4;
@@ -125,36 +121,7 @@ struct Weights4 {
   inline void load_from(const uint8_t* p) {
     for (int s = 0; s < 4; s++) load_w4(p + 64 * s, step[2 * s], step[2 * s + 1]);
   }
-  static inline w4 step_at(const uint8_t* p, int s) { return load_w4(p + 64 * (s / 2), s % 2); }
-  static inline const int32_t* start(const RowGroup& x) { return &x.start4; }
-};
-
-// Scales of 16 outputs times the steps of rows' scales: made at once where many rows will ask for them, else when asked.
-// A product is rounded once, so both give the same bits.
-template <bool kMany>
-struct Scales {
-  alignas(64) float v[kVariants * kTile];
-  inline void load_from(const uint8_t* p) {
-    const vf scale = load_f16(reinterpret_cast<const uint16_t*>(p));
-    for (int i = 0; i < kVariants; i++) store(v + i * kTile, mul(scale, set1(kSteps[i])));
-  }
-  inline vf at(int variant) const { return load(v + variant * kTile); }
-};
-template <>
-struct Scales<false> {
-  vf scale;
-  inline void load_from(const uint8_t* p) { scale = load_f16(reinterpret_cast<const uint16_t*>(p)); }
-  inline vf at(int variant) const { return mul(scale, set1(kSteps[variant])); }
-};
-
-// A group of one tile and the same group of a block of rows.
-struct Group {
-  const uint8_t* weights;
-  const uint16_t* offsets;  // of its pair
-  const char* rows;         // the first row's group
-  size_t row_stride;
-  inline const RowGroup& row(int m) const { return *reinterpret_cast<const RowGroup*>(rows + m * row_stride); }
-  inline const RowGroup& before(int m) const { return (&row(m))[-1]; }
+  static inline const int32_t* start(const RowPair& x, int g) { return &x.start4[g]; }
 };
 
 // kMin: outputs have offsets; kHalves: each half of a group has its own scales.
@@ -162,45 +129,43 @@ template <class Weights, bool kMin, bool kHalves>
 struct GroupTiles {
   static constexpr int kMaxRows = kRegisters >= 32 ? 12 : 8;
   static constexpr int tiles_for(int) { return 1; }
-  static constexpr int kAhead = 8192;
   static constexpr PairLayout kLayout = pair_layout(Weights::kFormat, kMin, kHalves ? kGroup / 2 : kGroup);
 
-  // Steps [kBegin, kEnd) of a group for rows [m, m + L) in lockstep, so that their chains of additions overlap.
-  template <int L, int kBegin, int kEnd, bool kSecond, class S>
-  static inline void add_rows(Group g, int m, const Weights& w, const S& scales, vf* acc) {
-    const auto start = [](const RowGroup& x) { return kHalves ? &x.start8_half[kBegin / 4] : Weights::start(x); };
+  // Pair of groups of a block of rows.
+  struct Inputs {
+    const char* first;
+    size_t stride;
+    inline const RowPair& row(int m) const { return *reinterpret_cast<const RowPair*>(first + m * stride); }
+  };
+
+  // Steps [kBegin, kEnd) of group g for rows [m, m + L) in lockstep, so that their chains of additions overlap.
+  template <int L, int kBegin, int kEnd>
+  static inline void add_rows(Inputs x, int g, int m, const Weights& w, vf scale, vf* acc) {
+    const auto start = [g](const RowPair& r) { return kHalves ? &r.start8_half[g][kBegin / 4] : Weights::start(r, g); };
     decltype(begin_sum(w.step[0], nullptr)) sum[L];
-    for (int j = 0; j < L; j++) sum[j] = begin_sum(w.step[0], start(g.row(m + j)));
+    for (int j = 0; j < L; j++) sum[j] = begin_sum(w.step[0], start(x.row(m + j)));
     FORERUN_UNROLL for (int s = kBegin; s < kEnd; s++)
-      for (int j = 0; j < L; j++) sum[j] = dot4(sum[j], w.step[s], g.row(m + j).q + 4 * s);
+      for (int j = 0; j < L; j++) sum[j] = dot4(sum[j], w.step[s], x.row(m + j).q[g] + 4 * s);
     for (int j = 0; j < L; j++) {
-      const RowGroup& x = g.row(m + j);
-      vi total = end_sum(sum[j], start(x));
-      if (x.has_extra && (!kHalves || x.quad / 4 == kBegin / 4))  // the same bits if zeros were added instead
-        total = add4(total, Weights::step_at(g.weights, x.quad), x.extra);
-      acc[m + j] = fma(sub(as_float(total), set1(x.base)), scales.at(x.variant), acc[m + j]);
-      if (kMin && kSecond) acc[m + j] = dot2(acc[m + j], load_pairs(g.offsets), two_of(&g.before(m + j).sum, &x.sum));
+      const RowPair& r = x.row(m + j);
+      acc[m + j] = fma(to_float(end_sum(sum[j], start(r))), mul(scale, set1(r.scale[g])), acc[m + j]);
     }
   }
 
   // The same for rows [m, M), as many in lockstep as registers allow.
-  template <int M, int m, int kBegin, int kEnd, bool kSecond, class S>
-  static inline void add_all(Group g, const Weights& w, const S& scales, vf* acc) {
+  template <int M, int m, int kBegin, int kEnd>
+  static inline void add_all(Inputs x, int g, const Weights& w, const uint8_t* scales, vf* acc) {
     constexpr int blocks = (M - m + kLockstep - 1) / kLockstep, L = (M - m + blocks - 1) / blocks;
-    add_rows<L, kBegin, kEnd, kSecond>(g, m, w, scales, acc);
-    if constexpr (m + L < M) add_all<M, m + L, kBegin, kEnd, kSecond>(g, w, scales, acc);
+    add_rows<L, kBegin, kEnd>(x, g, m, w, load_f16(reinterpret_cast<const uint16_t*>(scales)), acc);
+    if constexpr (m + L < M) add_all<M, m + L, kBegin, kEnd>(x, g, w, scales, acc);
   }
 
-  template <int M, bool kSecond>
-  static inline void add_group(Group g, const uint8_t* scales_at, vf* acc) {
+  template <int M>
+  static inline void add_group(const uint8_t* weights, const uint8_t* scales, Inputs x, int g, vf* acc) {
     Weights w;
-    w.load_from(g.weights);
-    Scales<(M > 4)> scales;
-    scales.load_from(scales_at);
-    add_all<M, 0, 0, kHalves ? 4 : 8, kSecond>(g, w, scales, acc);
-    if (!kHalves) return;
-    scales.load_from(scales_at + kTile * 2);
-    add_all<M, 0, 4, 8, kSecond>(g, w, scales, acc);
+    w.load_from(weights);
+    add_all<M, 0, 0, kHalves ? 4 : 8>(x, g, w, scales, acc);
+    if (kHalves) add_all<M, 0, 4, 8>(x, g, w, scales + kTile * 2, acc);
   }
 
   template <int M>
@@ -210,14 +175,14 @@ struct GroupTiles {
     for (; tiles > 0; tiles--, b.tile++, b.y += kTile) {
       vf acc[M];
       for (int m = 0; m < M; m++) acc[m] = zero();
-      const char* rows = b.rows;
-      for (int i = 0; i < pairs; i++, p += kLayout.bytes, rows += 2 * sizeof(RowGroup)) {
-        prefetch<M, kAhead>(p, kLayout.group_weights);
-        const uint16_t* offsets = reinterpret_cast<const uint16_t*>(p + kLayout.offsets);
-        add_group<M, false>({p, offsets, rows, b.row_stride}, p + kLayout.scales, acc);
-        prefetch<M, kAhead>(p + kLayout.group_weights, kLayout.bytes - kLayout.group_weights);
-        add_group<M, true>({p + kLayout.group_weights, offsets, rows + sizeof(RowGroup), b.row_stride},
-                           p + kLayout.scales + kLayout.scales_of_group, acc);
+      Inputs x{b.rows, b.row_stride};
+      for (int i = 0; i < pairs; i++, p += kLayout.bytes, x.first += sizeof(RowPair)) {
+        prefetch(p, kLayout.bytes, M > 4 ? 2560 : 8192);  // the more rows, the slower weights go by
+        for (int g = 0; g < 2; g++)
+          add_group<M>(p + g * kLayout.group_weights, p + kLayout.scales + g * kLayout.scales_of_group, x, g, acc);
+        if (!kMin) continue;
+        const vb offsets = load_pairs(reinterpret_cast<const uint16_t*>(p + kLayout.offsets));
+        for (int m = 0; m < M; m++) acc[m] = dot2(acc[m], offsets, pair_of(&x.row(m).sum, 0));
       }
       const vf unit = set1(b.w.unit[b.tile]);
       for (int m = 0; m < M; m++) finish_tile(b, m, 0, mul(acc[m], unit));

@@ -105,8 +105,6 @@ static inline void store_s8(int8_t* p, vf x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
 
-static inline vf as_float(vi x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
-
 static constexpr int kLockstep = 4;
 static inline __m256i four_of(const int8_t* x) {
   int32_t four;
@@ -120,11 +118,6 @@ static inline void load_w4(const uint8_t* p, w4& low, w4& high) {
   const __m256i a = load_bytes(p), b = load_bytes(p + 32), mask = _mm256_set1_epi8(15);
   low = {_mm256_and_si256(a, mask), _mm256_and_si256(b, mask)};
   high = {_mm256_and_si256(_mm256_srli_epi16(a, 4), mask), _mm256_and_si256(_mm256_srli_epi16(b, 4), mask)};
-}
-static inline w4 load_w4(const uint8_t* p, int high) {
-  const __m128i by = _mm_cvtsi32_si128(4 * high);
-  const __m256i mask = _mm256_set1_epi8(15);
-  return {_mm256_and_si256(_mm256_srl_epi16(load_bytes(p), by), mask), _mm256_and_si256(_mm256_srl_epi16(load_bytes(p + 32), by), mask)};
 }
 struct w8 {
   __m256i a, b;
@@ -149,10 +142,6 @@ static inline vi dot4(vi sum, const W& w, const int8_t* x) {
   return {add_dot4(sum.a, w.a, four), add_dot4(sum.b, w.b, four)};
 }
 static inline vi end_sum(vi sum, const int32_t*) { return sum; }
-template <class W>
-static inline vi add4(vi sum, const W& w, const int8_t* x) {
-  return dot4(sum, w, x);
-}
 #else
 // u8 x s8 gives sums of two in 16 bits. Weights 0..15: eight steps fit, 8 * 2 * 15 * 127 < 2^15. Signed weights, their
 // magnitudes on the unsigned side: one step fits, 2 * 128 * 127 < 2^15.
@@ -172,10 +161,6 @@ static inline vi end_sum(words sum, const int32_t* start) {
   const __m256i from = _mm256_set1_epi32(*start);
   return {add_words(from, sum.a), add_words(from, sum.b)};
 }
-static inline vi add4(vi sum, const w4& w, const int8_t* x) {
-  const __m256i four = four_of(x);
-  return {add_words(sum.a, _mm256_maddubs_epi16(w.a, four)), add_words(sum.b, _mm256_maddubs_epi16(w.b, four))};
-}
 
 static inline w8 load_w8(const uint8_t* p) {
   const __m256i flip = _mm256_set1_epi8(char(0x80));
@@ -188,17 +173,15 @@ static inline vi dot4(vi sum, const w8& w, const int8_t* x) {
   return {add_words(sum.a, signed_pairs(w.a, four)), add_words(sum.b, signed_pairs(w.b, four))};
 }
 static inline vi end_sum(vi sum, const int32_t*) { return sum; }
-static inline vi add4(vi sum, const w8& w, const int8_t* x) { return dot4(sum, w, x); }
 #endif
 
-static inline __m256i tops_of(__m256 x) {
-  const __m256i u = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
-  const __m256i v = _mm256_max_epi32(u, _mm256_shuffle_epi32(u, 0xb1));
-  return _mm256_max_epi32(v, _mm256_shuffle_epi32(v, 0x4e));
-}
-static inline void quad_tops(vf x, int32_t* p) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), tops_of(x.a));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), tops_of(x.b));
+static inline int32_t top_magnitude(vf x, vf y) {
+  const vf p = abs(x), q = abs(y);
+  const __m256i u = _mm256_max_epi32(_mm256_castps_si256(p.a), _mm256_castps_si256(p.b));
+  const __m256i v = _mm256_max_epi32(u, _mm256_max_epi32(_mm256_castps_si256(q.a), _mm256_castps_si256(q.b)));
+  const __m128i w = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  const __m128i z = _mm_max_epi32(w, _mm_shuffle_epi32(w, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(z, _mm_shuffle_epi32(z, 0xb1)));
 }
 static inline int32_t sum_s8(const int8_t* p) {
   const __m128i sums = _mm_sad_epu8(_mm_xor_si128(load_half(p), _mm_set1_epi8(char(0x80))), _mm_setzero_si128());
@@ -219,9 +202,6 @@ static inline vb load_pairs(const uint16_t* p) {
 static inline xb pair_of(const void* x, int k) {
   const float* f = static_cast<const float*>(x) + 2 * static_cast<long>(k);
   return {set1(f[0]), set1(f[1])};
-}
-static inline xb two_of(const void* even, const void* odd) {
-  return {set1(*static_cast<const float*>(even)), set1(*static_cast<const float*>(odd))};
 }
 static inline vf dot2(vf acc, const vb& w, const xb& x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 

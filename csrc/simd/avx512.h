@@ -70,8 +70,6 @@ static inline void store_s8(int8_t* p, vf a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(limited));
 }
 
-static inline vf as_float(vi a) { return _mm512_castsi512_ps(a); }
-
 static constexpr int kLockstep = 6;
 static inline __m512i four_of(const int8_t* x) {
   int32_t four;
@@ -85,10 +83,6 @@ static inline void load_w4(const uint8_t* p, w4& low, w4& high) {
   const __m512i u = _mm512_loadu_si512(p), mask = _mm512_set1_epi8(15);
   low.v = _mm512_and_si512(u, mask);
   high.v = _mm512_and_si512(_mm512_srli_epi16(u, 4), mask);
-}
-static inline w4 load_w4(const uint8_t* p, int high) {
-  const __m512i u = _mm512_srl_epi16(_mm512_loadu_si512(p), _mm_cvtsi32_si128(4 * high));
-  return {_mm512_and_si512(u, _mm512_set1_epi8(15))};
 }
 #ifdef __AVX512VNNI__
 static constexpr bool kBiased8 = true;
@@ -105,10 +99,6 @@ static inline vi dot4(vi sum, const W& w, const int8_t* x) {
   return _mm512_dpbusd_epi32(sum, w.v, four_of(x));
 }
 static inline vi end_sum(vi sum, const int32_t*) { return sum; }
-template <class W>
-static inline vi add4(vi sum, const W& w, const int8_t* x) {
-  return dot4(sum, w, x);
-}
 #else
 // u8 x s8 gives sums of two in 16 bits. Weights 0..15: eight steps fit, 8 * 2 * 15 * 127 < 2^15. Signed weights, their
 // magnitudes on the unsigned side: one step fits, 2 * 128 * 127 < 2^15.
@@ -122,7 +112,6 @@ static inline words dot4(words sum, const w4& w, const int8_t* x) {
   return {_mm512_add_epi16(sum.v, _mm512_maddubs_epi16(w.v, four_of(x)))};
 }
 static inline vi end_sum(words sum, const int32_t* start) { return add_words(iset1(*start), sum.v); }
-static inline vi add4(vi sum, const w4& w, const int8_t* x) { return add_words(sum, _mm512_maddubs_epi16(w.v, four_of(x))); }
 
 struct w8 {
   __m512i magnitude;
@@ -138,13 +127,11 @@ static inline vi dot4(vi sum, const w8& w, const int8_t* x) {
   return add_words(sum, _mm512_maddubs_epi16(w.magnitude, signed_four));
 }
 static inline vi end_sum(vi sum, const int32_t*) { return sum; }
-static inline vi add4(vi sum, const w8& w, const int8_t* x) { return dot4(sum, w, x); }
 #endif
 
-static inline void quad_tops(vf a, int32_t* p) {
-  const __m512i u = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
-  const __m512i v = _mm512_max_epi32(u, _mm512_shuffle_epi32(u, _MM_PERM_CDAB));
-  _mm512_storeu_si512(p, _mm512_max_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_BADC)));
+static inline int32_t top_magnitude(vf a, vf b) {
+  const __m512i u = _mm512_max_epi32(_mm512_castps_si512(abs(a)), _mm512_castps_si512(abs(b)));
+  return _mm512_reduce_max_epi32(u);
 }
 static inline int32_t sum_s8(const int8_t* p) {
   const __m128i u = _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), _mm_set1_epi8(char(0x80)));
@@ -162,7 +149,6 @@ static inline xb pair_of(const void* x, int k) {
   __builtin_memcpy(&pair, static_cast<const char*>(x) + 4 * static_cast<long>(k), 4);
   return (__m512bh)_mm512_set1_epi32(pair);
 }
-static inline xb two_of(const void* even, const void*) { return pair_of(even, 0); }
 static inline vf dot2(vf acc, vb w, xb x) { return _mm512_dpbf16_ps(acc, w, x); }
 #else
 static constexpr bool kBf16Rows = false;
@@ -180,9 +166,6 @@ static inline vb load_pairs(const uint16_t* p) {
 static inline xb pair_of(const void* x, int k) {
   const float* f = static_cast<const float*>(x) + 2 * static_cast<long>(k);
   return {_mm512_set1_ps(f[0]), _mm512_set1_ps(f[1])};
-}
-static inline xb two_of(const void* even, const void* odd) {
-  return {_mm512_set1_ps(*static_cast<const float*>(even)), _mm512_set1_ps(*static_cast<const float*>(odd))};
 }
 static inline vf dot2(vf acc, vb w, xb x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 #endif

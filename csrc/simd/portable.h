@@ -143,15 +143,9 @@ static inline void store_s8(int8_t* p, vf a) {
   }
 }
 
-static inline vf as_float(vi a) {
-  vf r;
-  std::memcpy(r.v, a.v, sizeof r.v);
-  return r;
-}
-
 // 8-bit weights: 16 outputs x 4 consecutive inputs, the four inputs of an output adjacent. Signed weights are stored with
 // 128 added; where kBiased8 products take them as stored, and sums must start at -128 times the sum of the inputs.
-// A sum of products, exact: begin_sum, then dot4 at most eight times with inputs in [-127, 127], then end_sum; add4 after it.
+// A sum of products, exact: begin_sum, then dot4 at most eight times with inputs in [-127, 127], then end_sum.
 static constexpr bool kBiased8 = false;
 static constexpr int kLockstep = 1;  // rows whose sums grow together
 struct w8 {
@@ -172,11 +166,6 @@ static inline void load_w4(const uint8_t* p, w4& low, w4& high) {
     high.v[i] = p[i] >> 4;
   }
 }
-static inline w4 load_w4(const uint8_t* p, int high) {
-  w4 w[2];
-  load_w4(p, w[0], w[1]);
-  return w[high];
-}
 template <class W>
 static inline vi begin_sum(const W&, const int32_t* start) {
   return iset1(*start);
@@ -187,20 +176,16 @@ static inline vi dot4(vi sum, const W& w, const int8_t* x) {
   return sum;
 }
 static inline vi end_sum(vi sum, const int32_t*) { return sum; }
-template <class W>
-static inline vi add4(vi sum, const W& w, const int8_t* x) {
-  return dot4(sum, w, x);
-}
 
-// bits of the largest magnitude of each lane's quad; p: [16]. NaN counts as larger than infinity.
-static inline void quad_tops(vf a, int32_t* p) {
+// bits of the largest magnitude among both; NaN counts as larger than infinity
+static inline int32_t top_magnitude(vf a, vf b) {
+  int32_t top = 0;
   FORERUN_LANES {
-    p[i] = 0;
-    for (int j = i / 4 * 4; j < i / 4 * 4 + 4; j++) {
-      const int32_t bits = int32_t(f32_to_bits(a.v[j]) & 0x7fffffffu);
-      p[i] = bits > p[i] ? bits : p[i];
-    }
+    const int32_t x = int32_t(f32_to_bits(a.v[i]) & 0x7fffffffu), y = int32_t(f32_to_bits(b.v[i]) & 0x7fffffffu);
+    top = x > top ? x : top;
+    top = y > top ? y : top;
   }
+  return top;
 }
 // sum of 16
 static inline int32_t sum_s8(const int8_t* p) {
@@ -228,10 +213,6 @@ static inline vb load_pairs(const uint16_t* p) {
 static inline xb pair_of(const void* x, int k) {
   const float* f = static_cast<const float*>(x) + 2 * k;
   return {f[0], f[1]};
-}
-// even, odd: the two inputs where kBf16Rows is false; else both are at even
-static inline xb two_of(const void* even, const void* odd) {
-  return {*static_cast<const float*>(even), *static_cast<const float*>(odd)};
 }
 static inline vf dot2(vf acc, vb w, xb x) { return fma(w.odd, set1(x.odd), fma(w.even, set1(x.even), acc)); }
 
