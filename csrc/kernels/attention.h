@@ -24,9 +24,8 @@ struct KvHead {
   float* value_scales;  // [slots], q8 only
 };
 
-// A query and the positions it sees: position p lies in slot p below `prefix`, in slot tail[p - prefix] from there on.
+// The positions that a query sees: position p lies in slot p below `prefix`, in slot tail[p - prefix] from there on.
 struct Query {
-  const float* q;       // [head_dim], already scaled by 1 / sqrt(head_dim)
   int first;            // first position seen (above 0 under a sliding window)
   int prefix;
   const int32_t* tail;  // slots of the remaining positions

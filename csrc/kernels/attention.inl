@@ -73,9 +73,9 @@ static void store_value(const KvHead& head, int slot, const float* value) {
 
 // --- scores ----------------------------------------------------------------------------------------------------------
 
-// scores[r * stride + 16 * b + lane] = q_r . key, for `blocks` blocks of keys.
+// scores[r * stride + 16 * b + lane] = q_r . key, for `blocks` blocks of keys. q: [dim][kMaxQueries], from query r on.
 template <class T, int R, int B>
-static inline void score_blocks(const Query* queries, const T* keys, int dim, float* scores, int stride) {
+static inline void score_blocks(const float* q, const T* keys, int dim, float* scores, int stride) {
   vf acc[R][B];
   for (int r = 0; r < R; r++)
     for (int b = 0; b < B; b++) acc[r][b] = zero();
@@ -86,37 +86,36 @@ static inline void score_blocks(const Query* queries, const T* keys, int dim, fl
       k[b] = load_kv(at);
       prefetch_beyond(at, static_cast<size_t>(B) * dim * kKeyBlock * sizeof(T));  // the next blocks
     }
-    for (int r = 0; r < R; r++) {
-      const vf q = set1(queries[r].q[d]);
-      for (int b = 0; b < B; b++) acc[r][b] = fma(k[b], q, acc[r][b]);
-    }
+    for (int r = 0; r < R; r++)
+      for (int b = 0; b < B; b++) acc[r][b] = fma(k[b], set1(q[d * kMaxQueries + r]), acc[r][b]);
   }
   for (int r = 0; r < R; r++)
     for (int b = 0; b < B; b++) store(scores + r * stride + b * kKeyBlock, acc[r][b]);
 }
 
 template <class T, int R>
-static void score_rows(const Query* queries, const T* keys, int dim, int blocks, float* scores, int stride) {
-  constexpr int kWide = kRegisters >= 32 ? (R <= 3 ? 4 : R <= 6 ? 3 : 2) : 1;
+static void score_rows(const float* q, const T* keys, int dim, int blocks, float* scores, int stride) {
+  constexpr int kWide = kRegisters >= 32 ? (R <= 6 ? 4 : 2) : 1;
   const size_t step = static_cast<size_t>(dim) * kKeyBlock;
   int b = 0;
-  for (; b + kWide <= blocks; b += kWide) score_blocks<T, R, kWide>(queries, keys + b * step, dim, scores + b * 16, stride);
-  for (; b < blocks; b++) score_blocks<T, R, 1>(queries, keys + b * step, dim, scores + b * 16, stride);
+  for (; b + kWide <= blocks; b += kWide) score_blocks<T, R, kWide>(q, keys + b * step, dim, scores + b * 16, stride);
+  for (; b < blocks; b++) score_blocks<T, R, 1>(q, keys + b * step, dim, scores + b * 16, stride);
 }
 
 // Scores of blocks [first_block, first_block + blocks) for n queries; q8 scores are multiplied by the keys' scales.
 template <class T>
-static void score(const KvHead& head, const Query* queries, int n, int first_block, int blocks, float* scores, int stride) {
+static void score(const KvHead& head, const float* q, int n, int first_block, int blocks, float* scores, int stride) {
   const T* keys = static_cast<const T*>(head.keys) + static_cast<size_t>(first_block) * head.head_dim * kKeyBlock;
   const int dim = head.head_dim;
   for (int r = 0; r < n;) {
     float* out = scores + r * stride;
     const int left = n - r;
-    if (kRegisters >= 32 && left >= 8) score_rows<T, 8>(queries + r, keys, dim, blocks, out, stride), r += 8;
-    else if (left >= 4) score_rows<T, 4>(queries + r, keys, dim, blocks, out, stride), r += 4;
-    else if (left == 3) score_rows<T, 3>(queries + r, keys, dim, blocks, out, stride), r += 3;
-    else if (left == 2) score_rows<T, 2>(queries + r, keys, dim, blocks, out, stride), r += 2;
-    else score_rows<T, 1>(queries + r, keys, dim, blocks, out, stride), r += 1;
+    if (kRegisters >= 32 && left >= 12) score_rows<T, 12>(q + r, keys, dim, blocks, out, stride), r += 12;
+    else if (kRegisters >= 32 && left >= 6) score_rows<T, 6>(q + r, keys, dim, blocks, out, stride), r += 6;
+    else if (left >= 4) score_rows<T, 4>(q + r, keys, dim, blocks, out, stride), r += 4;
+    else if (left == 3) score_rows<T, 3>(q + r, keys, dim, blocks, out, stride), r += 3;
+    else if (left == 2) score_rows<T, 2>(q + r, keys, dim, blocks, out, stride), r += 2;
+    else score_rows<T, 1>(q + r, keys, dim, blocks, out, stride), r += 1;
   }
   if (head.type != KvType::q8) return;
   const float* scales = head.key_scales + first_block * kKeyBlock;
@@ -150,7 +149,7 @@ static inline void mix_rows(const T* values, size_t value_stride, int count, con
 
 template <class T, int R>
 static void mix_dims(const T* values, int value_stride, int count, const float* weights, float* out, int out_stride) {
-  constexpr int kWide = kRegisters >= 32 ? (R <= 4 ? 4 : 2) : (R <= 2 ? 2 : 1);
+  constexpr int kWide = kRegisters >= 32 ? (R <= 6 ? 4 : 2) : (R <= 2 ? 2 : 1);
   int t = 0;
   const int vectors = value_stride / kLanes;
   for (; t + kWide <= vectors; t += kWide)
@@ -170,7 +169,8 @@ static void mix(const T* values, int value_stride, int slot, int count, const fl
     const float* w = weights + r * kChunk;
     float* o = out + r * out_stride;
     const int left = n - r;
-    if (kRegisters >= 32 && left >= 8) mix_dims<T, 8>(values, value_stride, count, w, o, out_stride), r += 8;
+    if (kRegisters >= 32 && left >= 12) mix_dims<T, 12>(values, value_stride, count, w, o, out_stride), r += 12;
+    else if (kRegisters >= 32 && left >= 6) mix_dims<T, 6>(values, value_stride, count, w, o, out_stride), r += 6;
     else if (left >= 4) mix_dims<T, 4>(values, value_stride, count, w, o, out_stride), r += 4;
     else if (left == 3) mix_dims<T, 3>(values, value_stride, count, w, o, out_stride), r += 3;
     else if (left == 2) mix_dims<T, 2>(values, value_stride, count, w, o, out_stride), r += 2;
@@ -205,71 +205,71 @@ static void soften(float* s, int lo, int hi, float* part) {
 }
 
 template <class T>
-static void attend_as(const KvHead& head, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
+static void attend_as(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
                       int part_stride) {
   const int start = chunk * kChunk, end = start + kChunk;
   float* scores = scratch;                                 // [n][kChunk]
   float* tails = scratch + kMaxQueries * kChunk;           // [n][tail_blocks * 16]
   int direct = start, tail_low = INT32_MAX, tail_high = -1;  // positions that lie in their own slots; tail slots
   for (int r = 0; r < n; r++) {
-    const Query& q = queries[r];
-    direct = at_least(direct, at_most(at_most(q.prefix, q.length), end));
-    for (int p = at_least(q.prefix, start); p < at_most(q.length, end); p++) {
-      tail_low = at_most(tail_low, q.tail[p - q.prefix]);
-      tail_high = at_least(tail_high, q.tail[p - q.prefix]);
+    const Query& seen = queries[r];
+    direct = at_least(direct, at_most(at_most(seen.prefix, seen.length), end));
+    for (int p = at_least(seen.prefix, start); p < at_most(seen.length, end); p++) {
+      tail_low = at_most(tail_low, seen.tail[p - seen.prefix]);
+      tail_high = at_least(tail_high, seen.tail[p - seen.prefix]);
     }
   }
   // Values are wanted soon, and from far: a forward's weights have driven them out of the caches since the last token.
   const char* soon = static_cast<const char*>(head.values) + static_cast<size_t>(start) * head.value_stride * sizeof(T);
   const size_t span = static_cast<size_t>(direct - start) * head.value_stride * sizeof(T);
   for (size_t at = 0; at < span; at += 64) __builtin_prefetch(soon + at, 0, 2);
-  score<T>(head, queries, n, start / kKeyBlock, (direct - start + kKeyBlock - 1) / kKeyBlock, scores, kChunk);
+  score<T>(head, q, n, start / kKeyBlock, (direct - start + kKeyBlock - 1) / kKeyBlock, scores, kChunk);
   const int low_block = tail_high < 0 ? 0 : tail_low / kKeyBlock;
   const int blocks = tail_high < 0 ? 0 : tail_high / kKeyBlock - low_block + 1;
   const int tail_stride = tail_blocks * kKeyBlock;
-  if (blocks > 0) score<T>(head, queries, n, low_block, blocks, tails, tail_stride);
+  if (blocks > 0) score<T>(head, q, n, low_block, blocks, tails, tail_stride);
 
   const T* values = static_cast<const T*>(head.values);
   const int stride = head.value_stride;
   int joint_low = start, joint_high = end;  // positions that all queries see in their own slots
   for (int r = 0; r < n; r++) {
-    const Query& q = queries[r];
+    const Query& seen = queries[r];
     float* s = scores + r * kChunk;
     float* part = parts + static_cast<size_t>(r) * part_stride;
     for (int d = 0; d < stride; d++) part[kPartHeader + d] = 0.0f;
-    const int lo = at_least(q.first, start), hi = at_most(q.length, end);
+    const int lo = at_least(seen.first, start), hi = at_most(seen.length, end);
     if (lo >= hi) {  // nothing of this chunk is seen
       part[0] = -__builtin_inff();
       part[1] = 0.0f;
       joint_high = start;
       continue;
     }
-    for (int p = at_least(q.prefix, start); p < hi; p++)
-      s[p - start] = tails[r * tail_stride + q.tail[p - q.prefix] - low_block * kKeyBlock];
+    for (int p = at_least(seen.prefix, start); p < hi; p++)
+      s[p - start] = tails[r * tail_stride + seen.tail[p - seen.prefix] - low_block * kKeyBlock];
     soften(s, lo - start, hi - start, part);
     if (head.type == KvType::q8)
-      for (int p = lo; p < hi; p++) s[p - start] *= head.value_scales[p < q.prefix ? p : q.tail[p - q.prefix]];
+      for (int p = lo; p < hi; p++) s[p - start] *= head.value_scales[p < seen.prefix ? p : seen.tail[p - seen.prefix]];
     joint_low = at_least(joint_low, lo);
-    joint_high = at_most(joint_high, at_most(q.prefix, hi));
+    joint_high = at_most(joint_high, at_most(seen.prefix, hi));
   }
   joint_high = at_least(joint_high, joint_low);
   if (joint_high == joint_low) joint_low = joint_high = end;  // then each query alone
 
   for (int r = 0; r < n; r++) {  // what comes before the joint positions
-    const Query& q = queries[r];
-    const int lo = at_least(q.first, start), stop = at_most(at_most(q.prefix, at_most(q.length, end)), joint_low);
+    const Query& seen = queries[r];
+    const int lo = at_least(seen.first, start), stop = at_most(at_most(seen.prefix, at_most(seen.length, end)), joint_low);
     mix<T>(values, stride, lo, stop - lo, scores + r * kChunk, lo - start, 1,
            parts + static_cast<size_t>(r) * part_stride + kPartHeader, part_stride);
   }
   mix<T>(values, stride, joint_low, joint_high - joint_low, scores, joint_low - start, n, parts + kPartHeader, part_stride);
   for (int r = 0; r < n; r++) {  // and what comes after, the tail slot by slot
-    const Query& q = queries[r];
+    const Query& seen = queries[r];
     float* out = parts + static_cast<size_t>(r) * part_stride + kPartHeader;
     const float* w = scores + r * kChunk;
-    const int hi = at_most(q.length, end), split = at_most(q.prefix, hi);
+    const int hi = at_most(seen.length, end), split = at_most(seen.prefix, hi);
     mix<T>(values, stride, joint_high, split - joint_high, w, joint_high - start, 1, out, part_stride);
-    for (int p = at_least(at_least(q.prefix, start), q.first); p < hi; p++)
-      mix<T>(values, stride, q.tail[p - q.prefix], 1, w, p - start, 1, out, part_stride);
+    for (int p = at_least(at_least(seen.prefix, start), seen.first); p < hi; p++)
+      mix<T>(values, stride, seen.tail[p - seen.prefix], 1, w, p - start, 1, out, part_stride);
   }
 }
 
@@ -278,12 +278,13 @@ static size_t attend_scratch(int tail_blocks) {
   return static_cast<size_t>(kMaxQueries) * (kChunk + static_cast<size_t>(tail_blocks) * kKeyBlock);
 }
 
+// q: [head_dim][kMaxQueries], query by query beside each other, already scaled by 1 / sqrt(head_dim).
 // parts[r * part_stride ..] = the part of query r over positions [chunk * kChunk, (chunk + 1) * kChunk). n <= kMaxQueries.
-static void attend(const KvHead& head, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
+static void attend(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
                    int part_stride) {
-  if (head.type == KvType::f32) attend_as<float>(head, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
-  else if (head.type == KvType::f16) attend_as<uint16_t>(head, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
-  else attend_as<int8_t>(head, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
+  if (head.type == KvType::f32) attend_as<float>(head, q, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
+  else if (head.type == KvType::f16) attend_as<uint16_t>(head, q, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
+  else attend_as<int8_t>(head, q, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
 }
 
 // Adds `part` to `sum` (both of one query, the chunks in order): the online softmax of Milakov and Gimelshein

@@ -61,7 +61,7 @@ struct Kernels {
   void (*store_key)(const KvHead& head, int slot, const float* key, float* scratch);
   void (*store_value)(const KvHead& head, int slot, const float* value);
   size_t (*attend_scratch)(int tail_blocks);
-  void (*attend)(const KvHead& head, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
+  void (*attend)(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
                  int part_stride);
   void (*merge)(float* sum, const float* part, int value_stride);
   void (*finish)(const float* sum, int head_dim, float* out);

@@ -15,7 +15,7 @@
 namespace forerun {
 namespace {
 
-constexpr int kPrivateRows = 16;  // up to here every thread prepares all rows for itself: cheaper than a barrier
+constexpr int kPrivateRows = 4;   // up to here every thread prepares all rows for itself: cheaper than a barrier
 constexpr int kRowBlock = 64;     // rows whose outputs a thread holds at a time
 constexpr int kPieceTiles = 8;    // tiles handed out at a time at most, an even number
 constexpr int kKinds = 3;         // RowKind values
@@ -72,7 +72,9 @@ class Forward : public Job {
     value_stride_ = (shape_.head_dim + 15) / 16 * 16;
     part_stride_ = kPartHeader + value_stride_;
     alone_ = n_ <= kPrivateRows || threads_ == 1;
-    split_ = static_cast<int>(plan_.groups.size()) * shape_.kv_heads < 4 * threads_ && plan_.chunks > 1;
+    // Groups of queries as they are, unless that leaves threads idle for more than a tenth of the time.
+    const int units = static_cast<int>(plan_.groups.size()) * shape_.kv_heads, rounds = (units + threads_ - 1) / threads_;
+    split_ = plan_.chunks > 1 && 9 * rounds * threads_ > 10 * units;
     lay_out(nullptr);
   }
 
@@ -83,7 +85,7 @@ class Forward : public Job {
  private:
   static constexpr int kStagesOfLayer = 9, kOtherStages = 5;
 
-  int piece(int tiles) const { return std::clamp(tiles / (4 * threads_) / 2 * 2, 2, kPieceTiles); }
+  int piece(int tiles) const { return std::clamp(tiles / (8 * threads_) / 2 * 2, 2, kPieceTiles); }
   RowKind kind_of(const PackedLinear& w) const { return k_.row_kind(w.view().format); }
   unsigned kinds_of(std::initializer_list<const PackedLinear*> weights) const;
   float* hidden_row(int64_t i) const { return hidden_ + static_cast<size_t>(i) * shape_.hidden; }
@@ -158,6 +160,7 @@ class Forward : public Job {
     Prepared rows;
     float *norm, *out, *out2, *scratch, *parts;
     Query* queries;
+    float* q;  // [head_dim][kMaxQueries]
   };
   std::vector<Private> private_;
   Clock::time_point mark_;
@@ -191,6 +194,7 @@ void Forward::lay_out(uint8_t* base) {
     p.scratch = space.take<float>(k_.attend_scratch(plan_.tail_blocks) + 2 * value_stride_);
     p.parts = space.take<float>(static_cast<size_t>(2) * kMaxQueries * part_stride_);
     p.queries = space.take<Query>(kMaxQueries);
+    p.q = space.take<float>(static_cast<size_t>(shape_.head_dim) * kMaxQueries);
   }
   bytes_ = space.used();
 }
@@ -356,13 +360,15 @@ void Forward::attend_group(int thread, int index, const QueryGroup& group, int k
   for (int i = 0; i < count; i++) {
     const RowPlan& row = plan_.rows[row_of(i)];
     const int length = row.position + 1, first = shape_.window > 0 ? std::max(0, length - shape_.window) : 0;
-    mine.queries[i] = {queries_ + query_of(i) * dim, first, row.prefix, plan_.tails.data() + row.tail, length};
+    mine.queries[i] = {first, row.prefix, plan_.tails.data() + row.tail, length};
+    const float* q = queries_ + query_of(i) * dim;
+    for (int d = 0; d < dim; d++) mine.q[d * kMaxQueries + i] = q[d];
   }
   const KvHead kv = plan_.rows[group.first_row].cache->head(index, kv_head);
   float* sums = mine.parts + static_cast<size_t>(kMaxQueries) * part_stride_;
   for (int i = 0; i < count; i++) sums[i * part_stride_] = -INFINITY;
   for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
-    k_.attend(kv, mine.queries, count, chunk, mine.scratch, plan_.tail_blocks, mine.parts, part_stride_);
+    k_.attend(kv, mine.q, mine.queries, count, chunk, mine.scratch, plan_.tail_blocks, mine.parts, part_stride_);
     for (int i = 0; i < count; i++) {
       const float* part = mine.parts + static_cast<size_t>(i) * part_stride_;
       if (!split_) k_.merge(sums + static_cast<size_t>(i) * part_stride_, part, value_stride_);
