@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -161,7 +162,9 @@ void test_forks(Team& team) {
 
 }  // namespace
 
-int main() {
+// test_threads [no-forks]: without forks, for emulators whose own locks are lost in a child of several threads.
+int main(int count, char** words) {
+  const bool forks = count < 2 || std::string(words[1]) != "no-forks";
   for (int threads = 1; threads <= 4; threads++) {
     Team team(threads);
     test_every_piece_once(team);
@@ -170,7 +173,9 @@ int main() {
     test_turns(team);
     test_bandwidth(team);
 #if !defined(__SANITIZE_THREAD__)
-    test_forks(team);
+    if (forks) test_forks(team);
+#else
+    (void)forks;
 #endif
   }
   test_sizes();
