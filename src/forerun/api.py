@@ -37,6 +37,7 @@ from forerun.sampling.pipeline import Pipeline
 from forerun.sampling.ranking import DrawingRanker
 from forerun.text.detokenize import StreamDecoder
 from forerun.text.stops import Ending
+from forerun.tuning import Choice, known_choice
 
 if TYPE_CHECKING:
     from forerun.drafters.model import Ranker
@@ -85,9 +86,11 @@ class Engine:
             Without it every step verifies up to MOST_DRAFTED guesses.
         draft_tokens: guesses to verify a step, whatever they cost; None decides by cost.
         allowance: is asked before memory is taken for a text; None for no limit.
+        auto: the drafter that "auto" stands for, and its draft tokens.
 
     Attributes:
         end_tokens: ids that end a text: the model's, and those that the tokenizer knows as ends.
+        draft_tokens: guesses to verify a step, as above; may be changed between texts.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Engine:
         measure: Callable[[], Mapping[int, float]] | None = None,
         draft_tokens: int | None = None,
         allowance: Allowance | None = None,
+        auto: Choice | None = None,
     ) -> None:
         if draft_tokens is not None and not 0 <= draft_tokens < STAGED_ROWS:
             raise InputError(f"draft_tokens is {draft_tokens}; it must be between 0 and {STAGED_ROWS - 1}")
@@ -111,9 +115,10 @@ class Engine:
         self.end_tokens = tuple(sorted({*backend.config.eos_token_ids, *tokenizer.eos_ids}))
         self._grammars = Grammars(tokenizer, self.end_tokens)
         self._roster = Roster(backend, tokenizer, load_draft)
-        self._roster.check(drafter)
+        self._auto = auto or Choice()
+        self._roster.check(self._auto.drafter if drafter == "auto" else drafter)
         self._measure = measure
-        self._draft_tokens = draft_tokens
+        self.draft_tokens = draft_tokens
         self._allowance = allowance
         self._curve: CostCurve | None = None
 
@@ -277,6 +282,10 @@ class Engine:
             return ranks if constraint is None else ConstrainedRanker(ranks, constraint)
 
         chosen = drafter or self.drafter
+        draft_tokens = self.draft_tokens
+        if chosen == "auto":
+            chosen = self._auto.drafter
+            draft_tokens = self._auto.draft_tokens if draft_tokens is None else draft_tokens
         names = chosen if isinstance(chosen, str) else "none"
         self.check_drafter(names)
         taken = 0 if self._allowance is None else self._allowance.take_text(names, longest)
@@ -305,15 +314,16 @@ class Engine:
         report = Report(prompt_tokens=len(prompt))
         answer = Answer(ending, params.logprobs, seed, report)
         # a grammar knows what follows at any place, and looks there anyway: it must be asked every step
-        policy = self._policy(guesser, rests=constraint is None or self._roster.runs_model(names))
+        rests = constraint is None or self._roster.runs_model(names)
+        policy = self._policy(guesser, draft_tokens, rests)
         return Task(target, guesser, list(prompt), policy, stop, params.max_tokens, report, answer)
 
-    def _policy(self, drafter: Drafter, rests: bool) -> Policy:
+    def _policy(self, drafter: Drafter, draft_tokens: int | None, rests: bool) -> Policy:
         """Decides how much of what is drafted is verified."""
         if isinstance(drafter, NoDrafter):
             return FixedBudget(0, 0)
-        if self._draft_tokens is not None or self._measure is None:
-            guesses = MOST_DRAFTED if self._draft_tokens is None else self._draft_tokens
+        if draft_tokens is not None or self._measure is None:
+            guesses = MOST_DRAFTED if draft_tokens is None else draft_tokens
             return FixedBudget(guesses, guesses)
         if self._curve is None:
             self._curve = CostCurve(self._measure())
@@ -357,13 +367,15 @@ def load(
     kv: str = "auto",
     kernels: str = "",
     draft_tokens: int | None = None,
+    tuned: bool = True,
     progress: Progress | None = None,
 ) -> Engine:
     """Load a model.
 
     Args:
         model: a GGUF file, a Hugging Face folder, a hub id, or a known name; None is the default model.
-        drafter: "auto", "none", "lookup", "suffix", "draft:MODEL", "skip:K", or several with commas between.
+        drafter: "auto" (what `forerun tune` chose, or "suffix"), "none", "lookup", "suffix", "draft:MODEL",
+            "skip:K", or several with commas between.
         dtype: how weights are executed: "auto", "f32", "bf16", ...
         threads: None uses the machine's cores.
         context: the most tokens prompt and answer may have together; None is the model's own, "auto" as many
@@ -373,6 +385,8 @@ def load(
         kv: how keys and values are stored.
         kernels: an instruction set by name; the machine's best by default.
         draft_tokens: guesses to verify a step; None verifies what pays, by the cost measured here.
+        tuned: whether what `forerun tune` chose for this model counts, where drafter or dtype is "auto" or
+            threads is None.
         progress: called with (done, total) while the weights are loaded.
 
     Raises:
@@ -402,11 +416,15 @@ def load(
     longest = checkpoint.config.context
     if isinstance(context, int) and not 2 <= context <= longest:
         raise InputError(f"context is {context}; this model holds 2 to {longest} tokens")
+    choice = (known_choice(checkpoint.path) if tuned else None) or Choice()
+    names = choice.drafter if drafter == "auto" else drafter
+    dtype = choice.dtype if dtype == "auto" else dtype
+    threads = choice.threads if threads is None else threads
     asked = longest if context is None else context
     allowance = None
     if memory is not None:
         limit = parse_size(memory) if isinstance(memory, str) else memory
-        planner = make_planner(outline_of(checkpoint), drafter, dtype=dtype, kv=kv)
+        planner = make_planner(outline_of(checkpoint), names, dtype=dtype, kv=kv)
         asked = keep_within(planner, limit, None if asked == "auto" else asked)
         allowance = Allowance(Planner(planner.target, dtype=dtype, kv=kv), limit, asked)
     backend, tokenizer = read(checkpoint, progress)
@@ -417,13 +435,22 @@ def load(
         )
         return remembered_curve(backend, key)
 
-    return Engine(
-        backend,
-        tokenizer,
-        context=longest if asked == "auto" else asked,
-        drafter=drafter,
-        load_draft=load_draft,
-        measure=measure,
-        draft_tokens=draft_tokens,
-        allowance=allowance,
-    )
+    def engine(auto: Choice) -> Engine:
+        return Engine(
+            backend,
+            tokenizer,
+            context=longest if asked == "auto" else asked,
+            drafter=drafter,
+            load_draft=load_draft,
+            measure=measure,
+            draft_tokens=draft_tokens,
+            allowance=allowance,
+            auto=auto,
+        )
+
+    try:
+        return engine(choice)
+    except InputError:
+        if drafter != "auto" or choice == Choice():
+            raise
+        return engine(Choice())  # the drafter that was chosen is not there any more

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.program import PROGRAM, error_line, forerun
+from forerun.bench import contest
+from forerun.cli import app
+from support.program import error_line, forerun
 
 QUICK = ("--prompts", 1, "--max-tokens", 12)
 
@@ -136,28 +136,27 @@ def test_prompts_from_a_file(tiny: Path, tmp_path: Path) -> None:
     assert {(run["workload"], run["prompts"]) for run in runs} == {("lists", 2), ("poems", 2)}
 
 
-def test_interrupted_it_writes_what_was_done(tiny: Path, tmp_path: Path) -> None:
+def test_interrupted_it_writes_what_was_done(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = contest.contest
+
+    def broken_off(*arguments: Any, **options: Any) -> Iterator[contest.Sample]:
+        samples = whole(*arguments, **options)
+        yield next(samples)
+        yield next(samples)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(contest, "contest", broken_off)
     out = tmp_path / "out.json"
-    command = [
-        *PROGRAM,
-        "bench",
-        "-m",
-        str(tiny),
-        "--rounds",
-        "1000",
-        "--json",
-        str(out),
-        "--workloads",
-        "code",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
-    time.sleep(6)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-    assert (process.returncode, errors) == (130, b"")
+    assert (
+        app.run(["bench", "-m", str(tiny), *map(str, QUICK), "--workloads", "code", "--json", str(out)])
+        == 130
+    )
+    assert "forerun auto" in capsys.readouterr().out
     found = json.loads(out.read_text())
     assert not found["complete"]
-    assert found["runs"]
+    assert [run["drafter"] for run in found["runs"]] == ["none", "auto"]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_the_readmes_tree_is_the_source() -> None:
     assert all((ROOT / "src/forerun" / name).exists() for name in named)
 
 
-@pytest.mark.parametrize("name", ["generate", "bench", "cost", "plan"])
+@pytest.mark.parametrize("name", ["generate", "bench", "cost", "plan", "tune"])
 def test_every_option_is_documented(name: str) -> None:
     text = (ROOT / f"docs/{name}.md").read_text()
     command = commands.forerun.commands[name]

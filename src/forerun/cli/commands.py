@@ -12,6 +12,7 @@ from forerun.cli.inspect import inspect
 from forerun.cli.plan import plan
 from forerun.cli.pull import pull
 from forerun.cli.train import train
+from forerun.cli.tune import tune
 from forerun.cli.verify import verify
 from forerun.version import __version__
 
@@ -35,7 +36,7 @@ def forerun() -> None:
     """Exact speculative decoding for language models on your own machine."""
 
 
-for command in (generate, verify, bench, cost, plan, inspect, pull, train):
+for command in (generate, verify, bench, tune, cost, plan, inspect, pull, train):
     forerun.add_command(command)
 
 

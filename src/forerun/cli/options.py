@@ -68,6 +68,7 @@ def load_engine(
     kernels: str,
     draft_tokens: int | None = None,
     memory: str | None = None,
+    tuned: bool = True,
 ) -> Engine:
     """`forerun.load`, with a progress bar where it takes long."""
     from forerun.api import load
@@ -83,5 +84,6 @@ def load_engine(
             kernels=kernels,
             draft_tokens=draft_tokens,
             memory=memory,
+            tuned=tuned,
             progress=progress,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -80,7 +81,7 @@ def plan(
     limit = parse_size(memory) if memory is not None else memory_bytes()
     curve = None if gpu or bandwidth is not None else _known_curve(planner, threads)
     speed = bandwidth * 1e9 if bandwidth is not None else _measure_bandwidth(threads)
-    expected, source = _acceptance(acceptance)
+    expected, source = _acceptance(acceptance, planner.target.path)
     forecaster = Forecaster(planner, speed, expected, curve)
     fitting = planner.largest_context(limit)
     contexts = (
@@ -93,11 +94,17 @@ def plan(
         raise CheckFailed(f"a context of {context} does not fit; {result.advice()}")
 
 
-def _acceptance(given: float | None) -> tuple[float, str]:
+def _acceptance(given: float | None, model: Path) -> tuple[float, str]:
     """The acceptance to predict with, and where it comes from."""
     from forerun.bench.forecast import TYPICAL_ACCEPTANCE
+    from forerun.tuning import known_choice
 
-    return (TYPICAL_ACCEPTANCE, "assumed") if given is None else (given, "given")
+    if given is not None:
+        return given, "given"
+    chosen = known_choice(model)
+    if chosen is not None and chosen.acceptance is not None:
+        return chosen.acceptance, "measured by tune"
+    return TYPICAL_ACCEPTANCE, "assumed"
 
 
 def _measure_bandwidth(threads: int | None) -> float:

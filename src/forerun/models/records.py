@@ -59,6 +59,12 @@ def write_record(kind: str, key: Mapping[str, object], value: Mapping[str, objec
     return None
 
 
+def forget_record(kind: str, key: Mapping[str, object]) -> None:
+    """Remove a record, if there is one."""
+    with suppress(OSError, InputError):
+        _path(kind, key).unlink(missing_ok=True)
+
+
 def _forget_oldest(folder: Path) -> None:
     records = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
     for path in records[:-MOST_RECORDS]:

@@ -1,0 +1,111 @@
+"""The search for the fastest way of drafting on this machine, by successive halving (Jamieson and Talwalkar,
+arXiv 1502.07943).
+
+Every way writes the same few answers; the slower half drops out; the others go on with more prompts. Plain
+decoding takes part to the end: nothing slower is ever chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+from forerun.api import Engine
+from forerun.bench.contest import Own, Written, encoded
+from forerun.bench.workloads import WorkloadPrompt
+from forerun.sampling.params import SamplingParams
+
+FIRST_PROMPTS = 4
+CLEARLY = 0.01
+"""Another way must be so much faster than plain decoding to be chosen (one hundredth)."""
+
+
+@dataclass
+class Arm:
+    """A way of drafting, and what it has written: by prompt."""
+
+    drafter: str
+    draft_tokens: int | None
+    written: dict[str, Written] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> bool:
+        return self.drafter == "none"
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all answers together, decoding alone."""
+        reports = [written.report for written in self.written.values() if written.report is not None]
+        seconds = sum(report.seconds for report in reports)
+        return sum(report.tokens for report in reports) / seconds if seconds else 0.0
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted over checked, all depths together."""
+        reports = [written.report for written in self.written.values() if written.report is not None]
+        counts = [count for report in reports for count in report.depths]
+        checked = sum(count.checked for count in counts)
+        return sum(count.accepted for count in counts) / checked if checked else None
+
+    def gain(self, plain: Arm) -> float:
+        """Mean logarithm of the speed over plain decoding's, over the prompts that both have."""
+        gains = [
+            math.log(written.tokens_per_second / plain.written[name].tokens_per_second)
+            for name, written in self.written.items()
+            if name in plain.written and written.tokens_per_second and plain.written[name].tokens_per_second
+        ]
+        return sum(gains) / len(gains) if gains else 0.0
+
+
+def make_arms(drafters: Sequence[str], sizes: Sequence[int | None]) -> list[Arm]:
+    """Plain decoding, and every drafter with every size of draft."""
+    return [Arm("none", None), *(Arm(name, size) for name in drafters if name != "none" for size in sizes)]
+
+
+def tune(
+    engine: Engine,
+    arms: Sequence[Arm],
+    prompts: Sequence[WorkloadPrompt],
+    *,
+    max_tokens: int,
+    seconds: float,
+    progress: Callable[[int, int], None],
+) -> Arm:
+    """The fastest of `arms`, of which the first is plain decoding; each arm keeps what it wrote.
+
+    Args:
+        seconds: after so many the best so far is taken.
+        progress: called with (done, in all), in thousandths.
+    """
+    plain, end = arms[0], monotonic() + seconds
+    left, begun, count = list(arms), 0, FIRST_PROMPTS
+    params = SamplingParams(max_tokens=max_tokens)
+    for arm in arms:
+        _write(engine, arm, encoded(engine, prompts[0]), SamplingParams(max_tokens=4))
+    while begun < len(prompts) and len(left) > 1:
+        for prompt in prompts[begun : begun + count]:
+            ids = encoded(engine, prompt)
+            for arm in left:
+                arm.written[prompt.name] = _write(engine, arm, ids, params)
+                used = 1 - (end - monotonic()) / seconds
+                part = max(used, (begun + 1) / len(prompts) * 0.9)
+                progress(int(1000 * min(part, 1)), 1000)
+            begun += 1
+            if monotonic() > end:
+                return _best(left, plain)
+        others = sorted((arm for arm in left if not arm.plain), key=lambda arm: -arm.gain(plain))
+        left = [plain, *others[: max(1, len(others) // 2)]]
+        count *= 2
+    return _best(left, plain)
+
+
+def _best(left: Sequence[Arm], plain: Arm) -> Arm:
+    best = max(left, key=lambda arm: arm.gain(plain))
+    return best if best.gain(plain) > CLEARLY else plain
+
+
+def _write(engine: Engine, arm: Arm, ids: list[int], params: SamplingParams) -> Written:
+    engine.draft_tokens = arm.draft_tokens
+    return Own(engine, arm.drafter).write(ids, params)

@@ -1,0 +1,130 @@
+"""`forerun tune`, and what is used afterwards."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import forerun as package
+from forerun.bench import tuner
+from forerun.bench.contest import Written
+from forerun.bench.workloads import WorkloadPrompt
+from forerun.core.report import Report
+from forerun.sampling.params import SamplingParams
+from forerun.tuning import Choice, forget_choice, keep_choice, known_choice
+from support.program import error_line, forerun
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own."""
+    monkeypatch.setenv("FORERUN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_what_is_chosen_is_kept_and_used(tiny: Path) -> None:
+    quick = ("--max-tokens", 16, "--seconds", 10, "--draft-tokens", "auto,3")
+    start = time.monotonic()
+    done = forerun("tune", "-m", tiny, *quick, "--drafters", "lookup,lookup+skip:1", "--threads", 1, "--json")
+    assert time.monotonic() - start < 60
+    assert (done.returncode, done.stderr) == (0, b"")
+    found = json.loads(done.stdout)
+    assert {(row["drafter"], row["draft_tokens"]) for row in found["drafters"]} == {
+        ("none", None), ("lookup", "auto"), ("lookup", 3), ("lookup,skip:1", "auto"), ("lookup,skip:1", 3),
+    }  # fmt: skip
+    assert [setting["threads"] for setting in found["settings"]] == [1]
+    choice = known_choice(tiny)
+    assert choice is not None
+    assert found["choice"]["drafter"] == choice.drafter
+    assert package.load(str(tiny)).backend.threads == 1  # type: ignore[attr-defined]
+    assert forerun("tune", "-m", tiny, "--reset").returncode == 0
+    assert known_choice(tiny) is None
+
+
+def test_auto_stands_for_the_choice(tiny: Path) -> None:
+    params = SamplingParams(max_tokens=40, ignore_end=True)
+    plain = package.load(str(tiny), drafter="none").generate("hello", params)
+    keep_choice(tiny, Choice("skip:1", 2, 1, "auto", 0.5))
+    engine = package.load(str(tiny))
+    tuned = engine.generate("hello", params)
+    assert set(tuned.report.drafters) == {"skip"}
+    assert len(tuned.report.depths) == 2
+    assert tuned.tokens == plain.tokens
+    assert set(engine.generate("hello", params, drafter="lookup").report.drafters) <= {"lookup"}
+    assert not package.load(str(tiny), tuned=False).generate("hello", params).report.drafters.get("skip")
+    done = forerun("generate", "-m", tiny, "hello", "--max-tokens", 20, "--json")
+    assert set(json.loads(done.stdout)["report"]["drafters"]) == {"skip"}
+    done = forerun("plan", "-m", tiny, "--bandwidth", 10, "--json")
+    assert json.loads(done.stdout)["acceptance_from"] == "measured by tune"
+
+
+def test_a_choice_that_is_broken_does_not_count(tiny: Path, cache: Path) -> None:
+    keep_choice(tiny, Choice("draft:/gone.gguf"))
+    assert package.load(str(tiny)).generate("hello", SamplingParams(max_tokens=4)).tokens
+    place = keep_choice(tiny, Choice("lookup"))
+    assert place is not None
+    whole = json.loads(place.read_text())
+    for key, wrong in [("drafter", 7), ("threads", 10**9), ("threads", True), ("acceptance", 2.0)]:
+        place.write_text(json.dumps({**whole, "value": {**whole["value"], key: wrong}}))
+        assert known_choice(tiny) is None
+    place.write_text(json.dumps({**whole, "key": {}}))
+    assert known_choice(tiny) is None
+    place.write_text("{")
+    assert known_choice(tiny) is None
+    forget_choice(tiny)
+    assert not place.exists()
+
+
+class Clockwork:
+    """Stands for an engine: answers take as long as the arm says."""
+
+
+def write_at(speeds: dict[str, float]) -> object:
+    def write(engine: object, arm: tuner.Arm, ids: Sequence[int], params: SamplingParams) -> Written:
+        gap = 1 / speeds[arm.drafter]
+        report = Report(tokens=10, verify=10 * gap, target_forwards=10)
+        return Written(list(range(10)), [gap * i for i in range(1, 11)], report)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("speeds", "best"),
+    [
+        ({"none": 1.0, "a": 1.5, "b": 2.0, "c": 0.5, "d": 0.1}, "b"),
+        ({"none": 1.0, "a": 0.9, "b": 0.8, "c": 0.5, "d": 0.1}, "none"),
+        ({"none": 1.0, "a": 1.001, "b": 0.8, "c": 0.5, "d": 0.1}, "none"),
+    ],
+)
+def test_the_slower_half_drops_out(
+    speeds: dict[str, float], best: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "_write", write_at(speeds))
+    monkeypatch.setattr(tuner, "encoded", lambda engine, prompt: [1])
+    arms = tuner.make_arms(["a", "b", "c", "d"], [None])
+    prompts = [WorkloadPrompt(str(i), "w", ()) for i in range(20)]
+    found = tuner.tune(Clockwork(), arms, prompts, max_tokens=10, seconds=60, progress=lambda *_: None)  # type: ignore[arg-type]
+    assert found.drafter == best
+    assert [len(arm.written) for arm in arms if arm.drafter in "cd"] == [4, 4]
+    assert len(arms[0].written) == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--drafters", ""), "--drafters names nothing"),
+        (("--drafters", "oracle"), "no drafter 'oracle'"),
+        (("--draft-tokens", "many"), "--draft-tokens: 'many' is no number"),
+        (("--threads", "0"), "--threads: '0' is no number"),
+        (("--dtypes", "q3"), "no dtype 'q3'"),
+        (("--prompts", "nowhere.jsonl"), "cannot read prompts"),
+    ],
+)
+def test_bad_input(tiny: Path, arguments: tuple[str, ...], says: str) -> None:
+    done = forerun("tune", "-m", tiny, *arguments)
+    assert done.returncode == 2
+    assert says in error_line(done)
