@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 from forerun.version import __version__
 
+TYPE_CHECKING = False  # as `typing` has it, which takes long to import
 if TYPE_CHECKING:
     from forerun.answers import Increment, Result, Stream
     from forerun.api import Engine, load
@@ -48,6 +46,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """Import on first use: the command line must start, and be interrupted, without waiting for numpy."""
+    from importlib import import_module
+
     if name not in _HOMES:
         raise AttributeError(f"module 'forerun' has no attribute {name!r}")
     value = getattr(import_module(f"forerun.{_HOMES[name]}"), name)

@@ -6,6 +6,7 @@ print(engine.generate("Write a haiku about rivers.", SamplingParams(max_tokens=6
 
 from __future__ import annotations
 
+import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from forerun.answers import Answer, Result, Stream
+from forerun.arguments import (
+    check_list,
+    check_params,
+    check_prompt,
+    check_text,
+    check_tokens,
+    check_whole,
+    refuse,
+)
 from forerun.core.budget import FixedBudget
 from forerun.core.cost_budget import CostBudget
 from forerun.core.curve import CostCurve
@@ -28,7 +38,7 @@ from forerun.models.memory import SUFFIX_BYTES
 from forerun.models.sequence import Rule, verify_together
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.planning import Allowance, Planner, keep_within, make_planner, parse_size
-from forerun.roster import Circumstances, Roster
+from forerun.roster import Circumstances, Roster, check_names
 from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRanker, ConstrainedRule, Constraint
 from forerun.sampling.fused import FusedCoupledRanker, FusedCoupledRule, FusedRejectionRule
 from forerun.sampling.grammar import Grammars
@@ -106,8 +116,7 @@ class Engine:
         allowance: Allowance | None = None,
         auto: Choice | None = None,
     ) -> None:
-        if draft_tokens is not None and not 0 <= draft_tokens < STAGED_ROWS:
-            raise InputError(f"draft_tokens is {draft_tokens}; it must be between 0 and {STAGED_ROWS - 1}")
+        check_whole("draft_tokens", draft_tokens, 0, STAGED_ROWS - 1)
         self.backend = backend
         self.tokenizer = tokenizer
         self.context = context
@@ -152,10 +161,11 @@ class Engine:
 
         Each answer is the one that `generate` gives. `params`: for all, or one for each prompt.
         """
-        asked = list(prompts)
-        each = [SamplingParams()] * len(asked)
-        if params is not None:
-            each = [params] * len(asked) if isinstance(params, SamplingParams) else list(params)
+        asked = check_list("prompts", prompts, "prompts")
+        if params is None or isinstance(params, SamplingParams):
+            each = [params or SamplingParams()] * len(asked)
+        else:
+            each = [check_params(one) for one in check_list("params", params, "SamplingParams, or one")]
         if len(each) != len(asked):
             raise InputError(f"{len(each)} parameters for {len(asked)} prompts; give one, or one for each")
         tasks = [
@@ -208,7 +218,7 @@ class Engine:
     ) -> Stream:
         """As `stream`, from token ids. `continues`: the answer's text goes on from the prompt's (only some
         tokenizers care: a text of its own loses its first space)."""
-        task = self._task(prompt, params or SamplingParams(), drafter, continues)
+        task = self._task(prompt, params, drafter, continues)
         steps = decode(
             task.target,
             task.drafter,
@@ -223,6 +233,7 @@ class Engine:
 
     def encode(self, prompt: str | Sequence[Message]) -> list[int]:
         """Token ids of a text, or of chat messages under the model's template, the answer's turn opened."""
+        check_prompt(prompt)
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt, add_special=True)
         from forerun.text.chat import render
@@ -241,7 +252,8 @@ class Engine:
         from forerun import _core
 
         past = self._roster.past or _core.SuffixIndex()
-        for text in texts:
+        for text in check_list("texts", texts, "texts"):
+            check_text("a text to remember", text)
             tokens = self.tokenizer.encode(text, add_special=False)
             if past.tokens + len(tokens) > MOST_REMEMBERED:
                 raise InputError(f"texts to remember have more than {MOST_REMEMBERED} tokens; give fewer")
@@ -259,9 +271,15 @@ class Engine:
         self._roster.check(names)
 
     def _task(
-        self, prompt: Sequence[int], params: SamplingParams, drafter: str | Drafter | None, continues: bool
+        self,
+        tokens: Sequence[int],
+        given: SamplingParams | None,
+        drafter: str | Drafter | None,
+        continues: bool,
     ) -> Task:
-        self._check(prompt)
+        params = check_params(given)
+        prompt = check_tokens(tokens, self.backend.config.vocab_size)
+        self._check_length(prompt)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         end_tokens = () if params.ignore_end else self.end_tokens
         pipeline = self._pipeline(params, len(prompt))
@@ -316,7 +334,7 @@ class Engine:
         # a grammar knows what follows at any place, and looks there anyway: it must be asked every step
         rests = constraint is None or self._roster.runs_model(names)
         policy = self._policy(guesser, draft_tokens, rests)
-        return Task(target, guesser, list(prompt), policy, stop, params.max_tokens, report, answer)
+        return Task(target, guesser, prompt, policy, stop, params.max_tokens, report, answer)
 
     def _policy(self, drafter: Drafter, draft_tokens: int | None, rests: bool) -> Policy:
         """Decides how much of what is drafted is verified."""
@@ -343,7 +361,7 @@ class Engine:
         ends = {*end_tokens, *filter(self.tokenizer.is_special, params.stop_tokens)}
         return Constraint(grammar, self.backend.config.vocab_size, ends, prompt_length)
 
-    def _check(self, prompt: Sequence[int]) -> None:
+    def _check_length(self, prompt: Sequence[int]) -> None:
         if not prompt:
             raise InputError("the prompt is empty; give at least one token of text")
         if len(prompt) >= self.context:
@@ -351,13 +369,10 @@ class Engine:
                 f"the prompt has {len(prompt)} tokens and leaves no room for an answer in a context of "
                 f"{self.context}; shorten it or load the model with a larger context"
             )
-        vocab_size = self.backend.config.vocab_size
-        if not all(0 <= token < vocab_size for token in prompt):
-            raise InputError(f"the prompt has token ids outside the model's vocabulary of {vocab_size}")
 
 
 def load(
-    model: str | None = None,
+    model: str | os.PathLike[str] | None = None,
     *,
     drafter: str = "auto",
     dtype: str = "auto",
@@ -393,7 +408,7 @@ def load(
         InputError: something that was given cannot be used; the message says what to do.
     """
     from forerun import text
-    from forerun.backends.cpu import CpuBackend, curve_key, load_backend, remembered_curve
+    from forerun.backends.cpu import CpuBackend, check_options, curve_key, load_backend, remembered_curve
     from forerun.models.checkpoint import Checkpoint, open_checkpoint
     from forerun.models.hub import DEFAULT_MODEL, resolve_model
     from forerun.models.outline import outline_of
@@ -412,9 +427,18 @@ def load(
             allowance.take_draft(f"draft:{name}", outline_of(draft))
         return read(draft)
 
-    checkpoint = open_checkpoint(resolve_model(DEFAULT_MODEL if model is None else model))
+    # what can be told to be wrong before a model is fetched and read is told before
+    if not isinstance(model, str | os.PathLike | None):
+        refuse("model", model, "a file, a folder, a hub id or a known name")
+    check_options(dtype=dtype, threads=threads, kv=kv, kernels=kernels)
+    check_names(drafter)
+    check_whole("context", None if context == "auto" else context, 2)
+    check_whole("draft_tokens", draft_tokens, 0, STAGED_ROWS - 1)
+    limit = parse_size(memory) if isinstance(memory, str) else memory
+    check_whole("memory", limit, 1)
+    checkpoint = open_checkpoint(resolve_model(DEFAULT_MODEL if model is None else os.fspath(model)))
     longest = checkpoint.config.context
-    if isinstance(context, int) and not 2 <= context <= longest:
+    if isinstance(context, int) and context > longest:
         raise InputError(f"context is {context}; this model holds 2 to {longest} tokens")
     choice = (known_choice(checkpoint.path) if tuned else None) or Choice()
     names = choice.drafter if drafter == "auto" else drafter
@@ -422,8 +446,7 @@ def load(
     threads = choice.threads if threads is None else threads
     asked = longest if context is None else context
     allowance = None
-    if memory is not None:
-        limit = parse_size(memory) if isinstance(memory, str) else memory
+    if limit is not None:
         planner = make_planner(outline_of(checkpoint), names, dtype=dtype, kv=kv)
         asked = keep_within(planner, limit, None if asked == "auto" else asked)
         allowance = Allowance(Planner(planner.target, dtype=dtype, kv=kv), limit, asked)

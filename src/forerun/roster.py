@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from forerun.arguments import refuse
 from forerun.core.protocols import Drafter
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from forerun.text.tokenizer import Tokenizer
 
 AUTO = "suffix"
+NAMES = "auto, none, lookup, suffix, draft:MODEL, skip:K, or several with commas between"
+TAKES_DETAIL = ("draft", "skip")
 ENOUGH_IN_COMMON = 0.99
 """A draft model may spell so many of its tokens' ids otherwise than the target that this share is left: some
 models of one family differ in the names of special tokens."""
@@ -80,19 +83,14 @@ class Roster:
         Raises:
             InputError: a name that stands for nothing, or a model that does not fit.
         """
-        for name in self._split(names):
-            if name.partition(":")[0] in ("draft", "skip"):
+        for name in check_names(names):
+            if name.partition(":")[0] in TAKES_DETAIL:
                 self._guide(name)
-            elif name not in ("none", "lookup", "suffix"):
-                raise InputError(
-                    f"there is no drafter {name!r}; choose among auto, none, lookup, suffix, draft:MODEL, "
-                    "skip:K, or several with commas between"
-                )
 
     def make(self, names: str, circumstances: Circumstances) -> Drafter:
         """A new drafter for one text."""
         self.check(names)
-        drafters = [self._one(name, circumstances) for name in self._split(names)]
+        drafters = [self._one(name, circumstances) for name in check_names(names)]
         if len(drafters) == 1:
             return drafters[0]
         from forerun.drafters.cascade import CascadeDrafter
@@ -101,15 +99,7 @@ class Roster:
 
     def runs_model(self, names: str) -> bool:
         """Whether drafting costs forwards of a model."""
-        return any(name.partition(":")[0] in ("draft", "skip") for name in self._split(names))
-
-    def _split(self, names: str) -> list[str]:
-        found = [AUTO if name == "auto" else name for name in names.split(",")]
-        if len(found) > 1 and "none" in found:
-            raise InputError(f"drafter {names!r}: none goes with no other")
-        if len(set(found)) < len(found):
-            raise InputError(f"drafter {names!r} names one twice")
-        return found
+        return any(name.partition(":")[0] in TAKES_DETAIL for name in check_names(names))
 
     def _one(self, name: str, circumstances: Circumstances) -> Drafter:
         if name == "none":
@@ -135,8 +125,6 @@ class Roster:
         return self._guides[name]
 
     def _draft_model(self, model: str) -> Backend:
-        if not model:
-            raise InputError("draft needs a model; write draft:MODEL with a file, a folder or a hub id")
         if self._load is None:
             raise InputError("draft models cannot be loaded into this engine; make it with forerun.load")
         backend, tokenizer = self._load(model)
@@ -145,11 +133,35 @@ class Roster:
 
     def _first_layers(self, layers: str) -> Backend:
         most = self._target.config.layers - 1
-        if layers and not (layers.isdecimal() and 1 <= int(layers) <= most):
+        if layers and int(layers) > most >= 1:
             raise InputError(f"drafter skip:{layers}: give a number of layers from 1 to {most}")
         if most < 1 or not isinstance(self._target, Layered):
             raise InputError("drafter skip: this model cannot run on its first layers alone; choose another")
         return self._target.first_layers(int(layers) if layers else max(1, (most + 1) // 3))
+
+
+def check_names(names: str) -> list[str]:
+    """The drafters that `names` has, "auto" resolved; what can be told without a model is checked.
+
+    Raises:
+        InputError: a name that stands for nothing, or names that do not go together.
+    """
+    if not isinstance(names, str):
+        refuse("drafter", names, f"a text: {NAMES}")
+    found = [AUTO if name == "auto" else name for name in map(str.strip, names.split(","))]
+    for name in found:
+        kind, colon, detail = name.partition(":")
+        if kind not in ("none", "lookup", "suffix", "draft", "skip") or (colon and kind not in TAKES_DETAIL):
+            raise InputError(f"there is no drafter {name!r}; choose among {NAMES}")
+        if kind == "draft" and not detail:
+            raise InputError("draft needs a model; write draft:MODEL with a file, a folder or a hub id")
+        if kind == "skip" and colon and not (detail.isdecimal() and int(detail) >= 1):
+            raise InputError(f"drafter {name!r}: give a number of layers, at least 1, such as skip:4")
+    if len(found) > 1 and "none" in found:
+        raise InputError(f"drafter {names!r}: none goes with no other")
+    if len(set(found)) < len(found):
+        raise InputError(f"drafter {names!r} names one twice")
+    return found
 
 
 def refuse_other_vocabulary(model: str, target: Tokenizer, draft: Tokenizer) -> None:

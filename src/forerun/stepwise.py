@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from forerun.api import Engine
+from forerun.arguments import check_params, check_tokens, check_whole, refuse
 from forerun.core.budget import FixedBudget
 from forerun.core.engine import decode
 from forerun.core.report import Report
@@ -17,9 +18,6 @@ from forerun.sampling.fused import FusedCoupledRanker, FusedCoupledRule, FusedRe
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
 from forerun.sampling.ranking import DrawingRanker
-
-if TYPE_CHECKING:
-    from forerun.api import Engine
 
 
 class SpeculativeEngine:
@@ -42,13 +40,17 @@ class SpeculativeEngine:
     def __init__(
         self, target: Engine, draft: Engine, lookahead_k: int = 4, params: SamplingParams | None = None
     ) -> None:
-        if lookahead_k < 1:
-            raise InputError(f"lookahead_k is {lookahead_k}; it must be at least 1")
+        for name, engine in (("target", target), ("draft", draft)):
+            if not isinstance(engine, Engine):
+                refuse(name, engine, "an engine that forerun.load made")
+        if lookahead_k is None:
+            refuse("lookahead_k", lookahead_k, "a whole number")
+        check_whole("lookahead_k", lookahead_k, 1)
         refuse_other_vocabulary("draft", target.tokenizer, draft.tokenizer)
         self._engine = target
         self._draft = draft
         self._lookahead = lookahead_k
-        self._params = params or SamplingParams()
+        self._params = check_params(params)
         self._text: list[int] = []
         self.report = Report()
         """Of the last step."""
@@ -60,7 +62,7 @@ class SpeculativeEngine:
         Raises:
             InputError: no ids, or more than the context holds.
         """
-        ids = list(input_ids)
+        ids = check_tokens(input_ids, self._engine.backend.config.vocab_size)
         if not 0 < len(ids) <= self._engine.context:
             raise InputError(f"{len(ids)} ids do not fit a context of {self._engine.context}")
         held = self._shared(ids)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.program import PROGRAM, error_line, forerun
+from support.program import PROGRAM, error_line, forerun, process
 from support.tiny import Tiny, write_tiny_gguf, write_tiny_hf
 
 Damage = Callable[[bytes], bytes]
@@ -21,7 +21,7 @@ Damage = Callable[[bytes], bytes]
 
 def refused(*arguments: object, input: bytes = b"", env: dict[str, str] | None = None) -> str:
     """The one line with which the program refuses."""
-    done = forerun(*arguments, input=input, env=env)
+    done = forerun(*arguments, input=input) if env is None else process(*arguments, input=input, env=env)
     assert (done.returncode, done.stdout) == (2, b"")
     return error_line(done)
 
@@ -185,7 +185,76 @@ def test_options(tiny: Path, options: str) -> None:
 
 
 def test_an_empty_stop_string(tiny: Path) -> None:
-    assert "stop" in refused("generate", "-m", tiny, "hello", "--stop", "")
+    assert "--stop is empty" in refused("generate", "-m", tiny, "hello", "--stop", "")
+
+
+@pytest.mark.parametrize(
+    "option", ["--stop", "--regex", "--grammar", "--json-schema", "--drafter", "--dtype"]
+)
+def test_bytes_that_are_no_text(tiny: Path, option: str) -> None:
+    assert option.strip("-") in refused("generate", "-m", tiny, "hello", option, os.fsdecode(b"caf\xe9"))
+
+
+def test_a_file_may_have_any_name(tiny: Path, tmp_path: Path) -> None:
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.gguf")
+    refused("generate", "-m", name, "hello")
+    Path(name).symlink_to(tiny)
+    assert forerun("generate", "-m", name, "hello", "--max-tokens", 1).returncode == 0
+    assert forerun("pull", name).stdout == os.fsencode(name) + b"\n"
+
+
+def test_utf8_in_a_locale_without_it(tiny: Path) -> None:
+    options = ["generate", "-m", tiny, "--max-tokens", 3, "--json"]
+    poor = process(*options, "naïve 日本", "--stop", "ö", env={"LC_ALL": "C", "PYTHONUTF8": "0"})
+    assert poor.returncode == 0, poor.stderr
+    found, wanted = json.loads(poor.stdout), json.loads(forerun(*options, "naïve 日本").stdout)
+    assert (found["prompt_tokens"], found["tokens"]) == (wanted["prompt_tokens"], wanted["tokens"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--temperature -1",
+        "--stop=",
+        "--drafter nobody",
+        "--drafter skip:0",
+        "--drafter draft:",
+        "--drafter lookup,lookup",
+        "--draft-tokens 64",
+        "--dtype int3",
+        "--kv f8",
+        "--threads 1000",
+        "--kernels abacus",
+        "--context 1",
+    ],
+)
+def test_what_needs_no_model_is_told_before_one_is_looked_for(options: str) -> None:
+    assert "no model" not in refused("generate", "-m", "/no/such/model", "hello", *options.split())
+
+
+def test_an_error_comes_without_a_note(tmp_path: Path) -> None:
+    model = write_tiny_gguf(tmp_path / "base.gguf", chat=False)
+    refused("generate", "-m", model, "hello", "--banned-token", 999999)
+
+
+def test_input_that_does_not_end(tiny: Path) -> None:
+    for option in ("--grammar", "--json-schema"):
+        assert f"{option}: the input is longer" in refused("generate", "-m", tiny, "hi", option, "@/dev/zero")
+    assert "the input is longer" in refused("verify", "-m", tiny, "--prompts", "/dev/zero")
+
+
+@pytest.mark.parametrize("megabytes", [30, 60])
+def test_not_enough_memory_to_start(tiny: Path, megabytes: int) -> None:
+    limit = megabytes << 20
+    done = subprocess.run(
+        [*PROGRAM, "generate", "-m", str(tiny), "hello"],
+        capture_output=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        check=False,
+    )
+    assert done.returncode in (1, 2)  # 1: numpy's OpenBLAS ends the process itself, with a line of its own
+    assert done.stdout == b""
+    assert done.stderr.count(b"\n") == 1, done.stderr
 
 
 def test_not_enough_memory(tmp_path: Path) -> None:

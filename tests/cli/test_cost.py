@@ -10,7 +10,7 @@ import pytest
 
 from forerun.bench.cost import Timing, measure
 from support.program import error_line, forerun
-from support.tiny import write_tiny_hf
+from support.tiny import Tiny, write_tiny_gguf, write_tiny_hf
 
 QUICK = ("--rounds", "5", "--context", "20", "--prefill", "32")
 HAS_LLAMA_CPP = importlib.util.find_spec("llama_cpp") is not None
@@ -55,6 +55,12 @@ def test_more_than_the_context_holds(tiny: Path) -> None:
     done = forerun("cost", "-m", tiny, "--context", 1020)
     assert done.returncode == 2
     assert "the model has 1024" in error_line(done)
+
+
+def test_a_small_context_is_measured_as_far_as_it_goes(tmp_path: Path) -> None:
+    model = write_tiny_gguf(tmp_path / "small.gguf", Tiny(context=100))
+    found = json.loads(forerun("cost", "-m", model, "--widths", "1,16", "--rounds", "5", "--json").stdout)
+    assert (found["context"], found["prefill"]["n"]) == (84, 100)
 
 
 def test_a_folder_cannot_be_compared(tmp_path: Path) -> None:

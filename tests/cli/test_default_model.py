@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from support.program import forerun
+import forerun
+from forerun import Engine, SamplingParams
+from support.program import process
 
 pytestmark = pytest.mark.model
 
@@ -19,18 +19,24 @@ PROMPTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return forerun.load()
+
+
 def test_the_first_run() -> None:
-    done = forerun("generate", README)
+    done = process("generate", README)
     assert done.returncode == 0
     assert "def merge" in done.stdout.decode()
     assert done.stderr.decode().endswith("finish: stop\n")
 
 
-@pytest.mark.parametrize("options", [[], ["--temperature", "1", "--seed", "11"]], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_lookup_changes_no_byte(prompt: str, options: list[str]) -> None:
-    given = [prompt, "--max-tokens", 96, "--json", *options]
-    plain = json.loads(forerun("generate", *given, "--drafter", "none").stdout)
-    drafted = json.loads(forerun("generate", *given, "--drafter", "lookup").stdout)
-    assert (drafted["text"], drafted["tokens"]) == (plain["text"], plain["tokens"])
-    assert drafted["report"]["target_forwards"] <= plain["report"]["target_forwards"]
+def test_lookup_changes_no_token(engine: Engine, prompt: str, temperature: float) -> None:
+    message = [{"role": "user", "content": prompt}]
+    params = SamplingParams(max_tokens=64, temperature=temperature, seed=11)
+    plain = engine.generate(message, params, drafter="none")
+    drafted = engine.generate(message, params, drafter="lookup")
+    assert (drafted.text, drafted.tokens) == (plain.text, plain.tokens)
+    assert drafted.report.target_forwards <= plain.report.target_forwards

@@ -37,6 +37,25 @@ def test_equal(tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) ->
     assert found["tokens"] > 0
 
 
+def test_each_drafter_and_temperature_once(
+    tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--drafter", "skip:1,lookup+skip:1,skip:1", "--temperature", "0,1,0.0,1.0", "--raw"]
+    assert run(["verify", "-m", str(tiny), "--prompts", str(prompts), *options, *ONE]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": 1 prompts")[0] for line in lines] == [
+        "drafter skip:1, temperature 0",
+        "drafter skip:1, temperature 1",
+        "drafter lookup+skip:1, temperature 0",
+        "drafter lookup+skip:1, temperature 1",
+    ]
+
+
+def test_a_plus_in_a_path_is_no_cascade(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "--drafter", "suffix+draft:/c++/a+b.gguf,suffix"]) == 2
+    assert "there is no model '/c++/a+b.gguf'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_difference_is_found(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cut: bool
@@ -62,15 +81,20 @@ def test_a_difference_is_found(
     assert error.count("\n") == 1
 
 
-def test_distribution(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["verify", "-m", str(tiny), "--distribution", "--draws", "400", "--limit", "1", "--json"]
-    assert run(arguments) == 0
+def distribution(model: Path, prompts: Path, draws: int) -> list[str]:
+    """A check of the first prompt's answers."""
+    options = ["--prompts", str(prompts), "--limit", "1", "--raw", "--draws", str(draws)]
+    return ["verify", "-m", str(model), "--distribution", *options]
+
+
+def test_distribution(endless: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*distribution(endless, prompts, 300), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert all(0 < d["p_value"] <= 1 for d in found["distributions"])
 
 
 def test_a_wrong_distribution_is_found(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    endless: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     honest = checks._write
 
@@ -78,7 +102,7 @@ def test_a_wrong_distribution_is_found(
         return honest(engine, ids, replace(params, temperature=0.7), drafter)
 
     monkeypatch.setattr(checks, "_write", biased)
-    assert run(["verify", "-m", str(tiny), "--distribution", "--draws", "600", "--limit", "1"]) == 1
+    assert run(distribution(endless, prompts, 600)) == 1
     assert "not drawn from the target's distribution" in capsys.readouterr().err
 
 
@@ -92,6 +116,11 @@ def test_a_wrong_distribution_is_found(
         ('{"prompt": "and"}', ["--temperature", "warm"]),
         ('{"prompt": "and"}', ["--drafter", "nobody"]),
         ('{"prompt": "and"}', ["--drafter", ","]),
+        ('{"prompt": "and"}', ["--drafter", "lookup+"]),
+        ('{"prompt": "and"}', ["--drafter", "lookup+nobody"]),
+        ('{"prompt": "and"}', ["--drafter", "lookup+lookup"]),
+        ('{"prompt": "and"}', ["--temperature", "-1"]),
+        ('{"prompt": "and"}', ["--seed", "-1"]),
         ('{"prompt": "and"}', ["--distribution", "--temperature", "0"]),
     ],
 )

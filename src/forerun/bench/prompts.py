@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.errors import InputError
+from forerun.text.reading import read_some, read_text
 
 OWN = (
     "Write a Python function that merges two sorted lists.",
@@ -44,8 +45,11 @@ def read_prompts(path: Path) -> list[Prompt]:
         InputError: a file that cannot be read, or a line that is no such object.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        with open(path, "rb") as file:
+            lines = read_text(read_some(file)).split("\n")
+    except OSError as error:
+        raise InputError(f"cannot read prompts from {path}: {error.strerror or error}") from error
+    except InputError as error:
         raise InputError(f"cannot read prompts from {path}: {error}") from error
     prompts = [_prompt(line, f"{path}, line {i}", i) for i, line in enumerate(lines, 1) if line.strip()]
     if not prompts:

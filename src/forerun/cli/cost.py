@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from forerun.models.checkpoint import Checkpoint
 
 WIDEST = 4096
+CONTEXT, PREFILL = 256, 512
 
 
 @click.command()
@@ -38,9 +39,17 @@ WIDEST = 4096
     default="1,2,4,8,12,16",
     help="Tokens a forward, such as 1,2,4 or 1-16,24,32; 1 is always measured.",
 )
-@click.option("--context", type=int, default=256, metavar="N", help="Tokens in the cache before them.")
 @click.option(
-    "--prefill", type=int, default=512, metavar="N", help="Also time a prompt of N tokens; 0: none."
+    "--context",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Tokens in the cache before them; by default 256, or what a smaller model holds.",
+)
+@click.option(
+    "--prefill",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Also time a prompt of N tokens, by default 512, or what a smaller model holds; 0: none.",
 )
 @click.option(
     "--shape",
@@ -62,8 +71,8 @@ WIDEST = 4096
 def cost(
     model: str,
     widths: str,
-    context: int,
-    prefill: int,
+    context: int | None,
+    prefill: int | None,
     shape: Shape,
     rounds: int,
     compare: str | None,
@@ -74,13 +83,17 @@ def cost(
     as_json: bool,
 ) -> None:
     """Measure the cost curve t(n): milliseconds of a forward over n tokens, next to what memory allows."""
-    from forerun.backends.cpu import load_backend
+    from forerun.backends.cpu import check_options, load_backend
     from forerun.bench.cost import Forerun, measure, read_bandwidth
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.hub import resolve_model
 
     ns = sorted({1, *_widths(widths)})
+    check_options(dtype=dtype, threads=threads, kv=kv, kernels=kernels)
     checkpoint = open_checkpoint(resolve_model(model))
+    longest = checkpoint.config.context
+    context = max(0, min(CONTEXT, longest - max(ns))) if context is None else context
+    prefill = min(PREFILL, longest) if prefill is None else prefill
     capacity = _capacity(checkpoint, context, max(ns), prefill)
     with LateProgress("loading") as progress:
         backend = load_backend(
@@ -120,8 +133,6 @@ def _widths(text: str) -> list[int]:
 
 def _capacity(checkpoint: Checkpoint, context: int, widest: int, prompt: int) -> int:
     """Tokens that a cache must hold."""
-    if context < 0 or prompt < 0:
-        raise InputError("--context and --prefill must be at least 0")
     capacity, most = max(context + widest, prompt), checkpoint.config.context
     if capacity > most:
         raise InputError(f"this needs {capacity} tokens of context, the model has {most}; use fewer")

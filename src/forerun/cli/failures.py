@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from forerun.errors import ForerunError, one_line
+from forerun.cli.streams import say, silence
+from forerun.errors import ForerunError
 
 BAD_INPUT, BUG, INTERRUPTED, PIPE_CLOSED = 2, 70, 130, 141
 """Exit statuses besides those of `ForerunError`: sysexits.h's EX_SOFTWARE, and 128 plus SIGINT or SIGPIPE, as
@@ -14,10 +15,10 @@ in shells."""
 
 def explain(error: BaseException) -> int:
     """Say on standard error what is to be said of `error`; returns the exit status."""
-    if isinstance(error, KeyboardInterrupt):
+    if _interrupted(error):
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        silence_stdout()
+        silence(sys.stdout)
         return PIPE_CLOSED
     if os.environ.get("FORERUN_DEBUG"):
         import traceback
@@ -30,8 +31,17 @@ def explain(error: BaseException) -> int:
         say_error("there is not enough memory; use a smaller --context or --dtype, or a smaller model")
         return BAD_INPUT
     if isinstance(error, OSError):
-        silence_stdout()  # it may be what failed, and the interpreter would try again
-        say_error(f"the system refused: {error}")
+        silence(sys.stdout)  # it may be what failed
+        name = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
+        say_error(f"the system refused: {error.strerror or error}{name}")
+        return BAD_INPUT
+    if isinstance(error, ImportError):
+        while isinstance(error.__cause__, ImportError):  # numpy wraps a page of advice around it
+            error = error.__cause__
+        say_error(
+            f"a part of forerun cannot be loaded: {error}; there is too little memory (`ulimit -v` shows a"
+            " limit), or forerun has to be installed again"
+        )
         return BAD_INPUT
     say_error(
         f"this is a bug in forerun: {type(error).__name__}: {error}; set FORERUN_DEBUG=1 to see where,"
@@ -42,11 +52,13 @@ def explain(error: BaseException) -> int:
 
 def say_error(message: str) -> None:
     """Print an error as every command does."""
-    print(f"forerun: error: {one_line(message)}", file=sys.stderr)
+    say(f"error: {message}")
 
 
-def silence_stdout() -> None:
-    """Let what is still to be written to standard output go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what happened, if only as the cause of what a library made of it."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from forerun.cli.options import (
+    argument_text,
     context_option,
     dtype_option,
     json_option,
@@ -22,13 +22,12 @@ from forerun.cli.options import (
     threads_option,
 )
 from forerun.cli.progress import LateProgress
+from forerun.cli.streams import read_stdin, say
 from forerun.errors import InputError
 from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from forerun.answers import Result, Stream
-    from forerun.api import Engine
-    from forerun.text.chat import Message
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -147,11 +146,11 @@ def generate(
         logit_bias=_biases(logit_bias),
         banned_tokens=banned_token,
         allowed_tokens=allowed_token or None,
-        stop=stop,
+        stop=tuple(_stop(text) for text in stop),
         stop_tokens=stop_token,
         ignore_end=ignore_end,
         json_schema=_text_or_file("--json-schema", json_schema),
-        regex=regex,
+        regex=None if regex is None else argument_text("--regex", regex),
         grammar=_text_or_file("--grammar", grammar),
         acceptance=acceptance,
         logprobs=logprobs,
@@ -167,8 +166,13 @@ def generate(
         draft_tokens=draft_tokens,
         memory=memory,
     )
+    continued = raw or engine.tokenizer.chat_template is None
     with LateProgress("reading the prompt") as progress:
-        stream = engine.stream(_as_asked(engine, text, raw), params, progress=progress)
+        stream = engine.stream(
+            text if continued else [{"role": "user", "content": text}], params, progress=progress
+        )
+        if continued and not raw:
+            say("this model has no chat template: it continues the prompt")
         interrupted = _write(stream, quiet=as_json)
     if as_json:
         print(json.dumps(_as_dict(stream.result), ensure_ascii=False))
@@ -183,13 +187,9 @@ def _read_prompt(prompt: str, raw: bool) -> str:
     if prompt == "-":
         from forerun.text.reading import read_text
 
-        text = read_text(sys.stdin.buffer.read())
+        text = read_text(read_stdin())
     else:
-        text = prompt
-        if any(
-            "\udc80" <= c <= "\udcff" for c in text
-        ):  # what Python makes of an argument's undecodable bytes
-            raise InputError("the prompt is not valid UTF-8; convert it to UTF-8")
+        text = argument_text("the prompt", prompt)
     if not (text if raw else text.strip()):
         raise InputError("the prompt is empty; give a text as PROMPT, or - to read standard input")
     return text
@@ -197,14 +197,25 @@ def _read_prompt(prompt: str, raw: bool) -> str:
 
 def _text_or_file(option: str, value: str | None) -> str | None:
     """An option's value; behind an @ it is the name of a file that holds it."""
-    if value is None or not value.startswith("@"):
-        return value
-    from forerun.text.reading import read_text
+    if value is None:
+        return None
+    if not value.startswith("@"):
+        return argument_text(option, value)
+    from forerun.text.reading import read_some, read_text
 
     try:
-        return read_text(Path(value[1:]).read_bytes())
+        with open(value[1:], "rb") as file:
+            return read_text(read_some(file))
     except OSError as error:
-        raise InputError(f"{option}: cannot read {value[1:]}: {error.strerror}") from error
+        raise InputError(f"{option}: cannot read {value[1:]}: {error.strerror or error}") from error
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from error
+
+
+def _stop(text: str) -> str:
+    if not text:
+        raise InputError("--stop is empty: every answer would end at once; give the text to end before")
+    return argument_text("--stop", text)
 
 
 def _biases(pairs: tuple[str, ...]) -> dict[int, float]:
@@ -217,16 +228,6 @@ def _biases(pairs: tuple[str, ...]) -> dict[int, float]:
         except ValueError:
             raise InputError(f"--logit-bias {pair!r} is not ID=X, such as 42=-1.5") from None
     return biases
-
-
-def _as_asked(engine: Engine, text: str, raw: bool) -> str | list[Message]:
-    """The prompt for the engine: a chat message, or with `raw` the text itself."""
-    if raw:
-        return text
-    if engine.tokenizer.chat_template is None:
-        print("forerun: this model has no chat template: it continues the prompt", file=sys.stderr)
-        return text
-    return [{"role": "user", "content": text}]
 
 
 def _write(stream: Stream, quiet: bool) -> bool:
@@ -258,7 +259,7 @@ def _summarise(result: Result, asked: str) -> None:
         f"prompt {report.prompt_tokens} tokens at {report.prompt_tokens_per_second:.0f} tokens/s",
         f"finish: {result.finish_reason or 'interrupted'}",
     ]
-    print(f"forerun: {', '.join(facts)}", file=sys.stderr)
+    say(", ".join(facts))
 
 
 def _as_dict(result: Result) -> dict[str, object]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from forerun.cli.progress import LateProgress
+from forerun.errors import InputError
 from forerun.models.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -55,6 +57,24 @@ context_option = click.option(
     metavar="N",
     help="Most tokens of prompt and answer; by default the model's own. auto: as many as --memory allows.",
 )
+
+
+def argument_text(name: str, value: str) -> str:
+    """The text that an argument is. Python keeps bytes that its locale knows no character for as halves of
+    surrogate pairs; they are UTF-8 nevertheless where the locale is "C".
+
+    Raises:
+        InputError: it is not UTF-8.
+    """
+    try:
+        value.encode()
+        return value
+    except UnicodeEncodeError:
+        pass
+    try:
+        return os.fsencode(value).decode()
+    except UnicodeError:
+        raise InputError(f"{name} is not valid UTF-8; convert it to UTF-8") from None
 
 
 def load_engine(

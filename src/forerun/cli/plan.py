@@ -62,13 +62,13 @@ def plan(
     as_json: bool,
 ) -> None:
     """Tell what a model and its drafters need, what fits, and how fast it would be. Loads no weights."""
-    from forerun.backends.cpu.load import check_types
+    from forerun.backends.cpu import check_options
     from forerun.bench.forecast import Forecaster
     from forerun.models.machine import memory_bytes
     from forerun.models.outline import read_outline
     from forerun.planning import make_planner, parse_size
 
-    check_types(dtype, kv)
+    check_options(dtype=dtype, threads=threads, kv=kv)
     gpu = device == "gpu"
     if gpu and (memory is None or bandwidth is None):
         raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import LateProgress
 from forerun.errors import CheckFailed, InputError
+from forerun.roster import check_names
+from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from forerun.api import Engine
@@ -27,10 +30,17 @@ if TYPE_CHECKING:
 
 LEAST_P = 1e-3
 
+_CASCADE = re.compile(r"\+(?=[a-z]+(?::|\+|$))")  # not each + of a path
+
 
 @click.command()
 @model_option
-@click.option("--drafter", default="lookup", metavar="NAME[,NAME]", help="Drafters to check.")
+@click.option(
+    "--drafter",
+    default="lookup",
+    metavar="NAME[,NAME]",
+    help="Drafters to check, each by itself; a cascade is NAME+NAME.",
+)
 @click.option(
     "--prompts", type=click.Path(path_type=Path), metavar="FILE", help="JSON lines; by default a few own."
 )
@@ -75,6 +85,10 @@ def verify(
     chosen = (own_prompts() if prompts is None else read_prompts(prompts))[:limit]
     temperatures = _temperatures(temperature)
     names = _names(drafter)
+    # bad values are told before a model is loaded
+    asked = [SamplingParams(max_tokens=max_tokens, temperature=t, seed=seed) for t in temperatures]
+    if distribution and max(params.temperature for params in asked) <= 0:
+        raise InputError("--distribution needs a temperature above 0, such as --temperature 1")
     engine = load_engine(
         model, drafter="none", dtype=dtype, kv=kv, context=None, threads=threads, kernels=kernels
     )
@@ -88,15 +102,24 @@ def verify(
 
 
 def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
+    """Drafters as the engine names them: 'suffix,lookup+skip:4' -> ['suffix', 'lookup,skip:4']."""
+    asked = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    if not asked:
         raise InputError("--drafter names no drafter")
+    names = [",".join(_CASCADE.split(name)) for name in asked]
+    for name in names:
+        check_names(name)
     return names
+
+
+def _shown(names: str) -> str:
+    """As they are asked for here: 'lookup,skip:4' -> 'lookup+skip:4'."""
+    return names.replace(",", "+")
 
 
 def _temperatures(text: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",")]
+        return list(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
         raise InputError(f"--temperature {text!r} is no list of numbers, such as 0,1") from None
 
@@ -137,8 +160,9 @@ def _check_texts(
 def _line(same: list[Comparison]) -> str:
     tokens, forwards = sum(c.tokens for c in same), sum(c.forwards for c in same)
     return (
-        f"drafter {same[0].drafter}, temperature {same[0].temperature:g}: {len(same)} prompts, {tokens}"
-        f" tokens, none differs from plain decoding ({tokens / max(forwards, 1):.2f} tokens a forward)"
+        f"drafter {_shown(same[0].drafter)}, temperature {same[0].temperature:g}: {len(same)} prompts,"
+        f" {tokens} tokens, none differs from plain decoding"
+        f" ({tokens / max(forwards, 1):.2f} tokens a forward)"
     )
 
 
@@ -151,7 +175,7 @@ def _difference_line(engine: Engine, comparison: Comparison) -> str:
 
     margin = "" if difference.margin is None else f", logit margin {difference.margin:.3g}"
     return (
-        f"prompt {comparison.prompt.name}, drafter {comparison.drafter}, temperature"
+        f"prompt {comparison.prompt.name}, drafter {_shown(comparison.drafter)}, temperature"
         f" {comparison.temperature:g}: token {difference.position} of the answer is {named(difference.found)}"
         f" where plain decoding has {named(difference.plain)}{margin}"
     )
@@ -166,7 +190,7 @@ def _as_dict(done: list[Comparison], failed: list[Comparison]) -> dict[str, obje
             {
                 "prompt": c.prompt.name,
                 "category": c.prompt.category,
-                "drafter": c.drafter,
+                "drafter": _shown(c.drafter),
                 "temperature": c.temperature,
                 "tokens": c.tokens,
                 "target_forwards": c.forwards,
@@ -196,10 +220,7 @@ def _check_distributions(
     as_json: bool,
 ) -> None:
     from forerun.bench.verify import distributions
-    from forerun.sampling.params import SamplingParams
 
-    if temperature <= 0:
-        raise InputError("--distribution needs a temperature above 0, such as --temperature 1")
     params = SamplingParams(max_tokens=2, temperature=temperature, seed=seed, acceptance="rejection")
     found = []
     with LateProgress("drawing") as progress:
@@ -212,7 +233,7 @@ def _check_distributions(
         rows = [
             {
                 "prompt": d.prompt.name,
-                "drafter": d.drafter,
+                "drafter": _shown(d.drafter),
                 "place": d.place,
                 "draws": d.draws,
                 "chi_square": d.statistic,
@@ -224,12 +245,13 @@ def _check_distributions(
     else:
         for d in found:
             print(
-                f"prompt {d.prompt.name}, drafter {d.drafter}, token {d.place + 1}: {d.draws} draws, "
+                f"prompt {d.prompt.name}, drafter {_shown(d.drafter)}, token {d.place + 1}: {d.draws} draws, "
                 f"chi-square {d.statistic:.1f}, p = {d.p_value:.3g}"
             )
     worst = min(found, key=lambda d: d.p_value)
     if worst.p_value < least:
         raise CheckFailed(
-            f"prompt {worst.prompt.name}, drafter {worst.drafter}: token {worst.place + 1} is not drawn from"
-            f" the target's distribution (chi-square {worst.statistic:.1f}, p = {worst.p_value:.2g})"
+            f"prompt {worst.prompt.name}, drafter {_shown(worst.drafter)}: token {worst.place + 1} is not"
+            " drawn from the target's distribution"
+            f" (chi-square {worst.statistic:.1f}, p = {worst.p_value:.2g})"
         )

@@ -88,8 +88,7 @@ class SamplingParams:
 
         for name in NUMBERS:
             value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            check(number and math.isfinite(value), name, "a finite number")
+            check(_is_number(value) and math.isfinite(value), name, "a finite number")
         for name in (*WHOLE, *WHOLE_OR_NONE):
             value = getattr(self, name)
             whole = isinstance(value, int) and not isinstance(value, bool)
@@ -109,19 +108,37 @@ class SamplingParams:
             check(abs(getattr(self, name)) <= LARGEST, name, f"between -{LARGEST:g} and {LARGEST:g}")
         check(self.logprobs is None or self.logprobs >= 0, "logprobs", "at least 0")
         check(self.acceptance in ("coupled", "rejection"), "acceptance", '"coupled" or "rejection"')
-        strings = isinstance(self.stop, tuple) and all(isinstance(s, str) and s for s in self.stop)
-        check(strings, "stop", "a tuple of strings, none of them empty")
+        strings = isinstance(self.stop, tuple) and all(isinstance(s, str) for s in self.stop)
+        check(strings, "stop", "a tuple of strings")
+        if "" in self.stop:
+            raise InputError("stop has an empty string: every answer would end at once; take it out")
         for name in ("banned_tokens", "stop_tokens"):
             check(isinstance(getattr(self, name), tuple), name, "a tuple of token ids")
         allowed = self.allowed_tokens is None or isinstance(self.allowed_tokens, tuple)
         check(allowed, "allowed_tokens", "a tuple of token ids, or None")
-        small = all(abs(bias) <= LARGEST for bias in self.logit_bias.values())
+        bias = self.logit_bias
+        small = isinstance(bias, Mapping) and all(_is_number(x) and abs(x) <= LARGEST for x in bias.values())
         check(small, "logit_bias", f"numbers by token id, between -{LARGEST:g} and {LARGEST:g}")
         schema = self.json_schema
         check(schema is None or isinstance(schema, Mapping | str), "json_schema", "an object or its text")
         for name in ("regex", "grammar"):
             value = getattr(self, name)
             check(value is None or isinstance(value, str), name, "a text, or None")
+        for text in (*self.stop, self.json_schema, self.regex, self.grammar):
+            if isinstance(text, str) and not _is_unicode(text):
+                raise InputError(f"{text!r} is not valid Unicode: it has half a surrogate pair; take it out")
         given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} cannot be followed at once; give one of them")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from forerun.errors import InputError
-from forerun.text.guard import refused
+from forerun.text.guard import bounded, refused
 from forerun.text.tokenizer import Tokenizer
+
+PATIENCE, MEMORY, LONGEST = 5.0, 512 << 20, 8_000_000
+"""Seconds and bytes that a template may take, and characters that it may make: nobody vouches for it."""
 
 Message = Mapping[str, object]
 """One turn: "role" and "content", and whatever else the template reads ("tool_calls", ...)."""
@@ -52,8 +55,14 @@ def render(
 
     with refused("the model's chat template cannot be used; use --raw for a prompt without it"):
         template = compile_template(source)
-    with refused("the model's chat template refuses these messages"):
-        return template.render(given)
+    with (
+        refused("the model's chat template refuses these messages"),
+        bounded("the model's chat template", PATIENCE, MEMORY),
+    ):
+        text = template.render(given)
+    if len(text) > LONGEST:
+        raise InputError(f"the chat template made a text of {len(text)} characters, which no context holds")
+    return text
 
 
 def _choose_template(templates: Mapping[str, str], tools: object) -> str:
@@ -67,7 +76,11 @@ def _choose_template(templates: Mapping[str, str], tools: object) -> str:
 def _message(message: Message) -> dict[object, object]:
     """A message as templates expect it: without keys that have no value."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise InputError('a chat message must have a "role" and a "content", both texts')
+        raise InputError('a chat message must be an object with a "role" and a "content", both texts')
+    content = message.get("content")  # None where there are tool calls, say; a list of parts
+    empty = content is None and not message.keys() - {"role", "content"}
+    if empty or not isinstance(content, str | list | tuple | None):
+        raise InputError('the "content" of a chat message must be a text')
     return {_plain(key): _plain(value) for key, value in message.items() if value is not None}
 
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import BinaryIO
+
 from forerun.errors import InputError
+
+LONGEST = 64 << 20
+"""Bytes of a text from outside: more than any context holds."""
+
+
+def read_some(file: BinaryIO) -> bytes:
+    """All that a file holds. InputError where it goes on and on, as a device may."""
+    data = file.read(LONGEST + 1)
+    if len(data) > LONGEST:
+        raise InputError(f"the input is longer than {LONGEST >> 20} MB, which no context holds; shorten it")
+    return data
 
 
 def read_text(data: bytes) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from datetime import datetime
 from typing import ClassVar, NoReturn
 
@@ -16,8 +16,12 @@ from jinja2 import Template, nodes
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+
+LARGEST = 1_000_000
+"""Characters, members or bits of a product in a template."""
 
 
 class GenerationTag(Extension):
@@ -74,9 +78,35 @@ def _dict(*args: Mapping[str, object], **items: object) -> dict[str, object]:
     return dict(*args, **items)
 
 
+class BoundedEnvironment(ImmutableSandboxedEnvironment):
+    """The sandbox, in which no single product or power is huge. (Loops are bounded where it is called.)"""
+
+    intercepted_binops = frozenset(["*", "**"])
+
+    def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
+        size = _size(left) * (right if isinstance(right, int) else 1) if operator == "**" else 0
+        if operator == "*":
+            numbers = isinstance(left, int) and isinstance(right, int)
+            size = _size(left) + _size(right) if numbers else _repeated(left, right)
+        if size > LARGEST:
+            raise SecurityError(f"the result of {operator} is too large")
+        return super().call_binop(context, operator, left, right)
+
+
+def _size(number: object) -> int:
+    return number.bit_length() if isinstance(number, int) else 0
+
+
+def _repeated(left: object, right: object) -> int:
+    """Members of a text or list that is multiplied by a number."""
+    if isinstance(right, Sized):
+        left, right = right, left
+    return len(left) * right if isinstance(left, Sized) and isinstance(right, int) else 0
+
+
 @functools.cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+    environment = BoundedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = _to_json

@@ -20,7 +20,33 @@ from forerun.weights.tensor import Tensor
 DTYPES = ("auto", "f32", "bf16", "q8", "q4")
 KV_TYPES = ("auto", "f32", "f16", "q8")
 
+FEW_THREADS, MOST_THREADS_A_CORE = 16, 4
+"""So many threads may be asked for anywhere, and so many for each usable core."""
+
 _LAYER = re.compile(r"layers\.(\d+)\.(?:self_attn|mlp)?\.?(\w+)\.(weight|bias)")
+
+
+def check_options(*, dtype: str, threads: int | None, kv: str, kernels: str = "") -> None:
+    """Refuse what `load_backend` cannot use, before there is a checkpoint.
+
+    Raises:
+        InputError: an option that cannot be used here.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"no dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
+    if kv not in KV_TYPES:
+        raise InputError(f"no cache type {kv!r}; choose one of {', '.join(KV_TYPES)}")
+    cores = usable_cores()
+    most = max(FEW_THREADS, MOST_THREADS_A_CORE * cores)
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= most):
+        raise InputError(
+            f"{threads!r} threads cannot be used; give a number from 1 to {most}: more than the usable cores,"
+            f" here {cores}, only slow it down"
+        )
+    if kernels and kernels not in _core.available_kernels():
+        raise InputError(
+            f"no kernels {kernels!r} here; this machine has {', '.join(_core.available_kernels())}"
+        )
 
 
 def load_backend(
@@ -45,14 +71,8 @@ def load_backend(
     Raises:
         InputError: an option or a tensor that cannot be used.
     """
-    check_types(dtype, kv)
+    check_options(dtype=dtype, threads=threads, kv=kv, kernels=kernels)
     threads = usable_cores() if threads is None else threads
-    if not 1 <= threads <= 1024:
-        raise InputError(f"{threads} threads cannot be used; give a number from 1 to 1024")
-    if kernels and kernels not in _core.available_kernels():
-        raise InputError(
-            f"no kernels {kernels!r} here; this machine has {', '.join(_core.available_kernels())}"
-        )
     config, tensors = checkpoint.config, checkpoint.tensors
     try:
         team = _core.Team(threads)
@@ -102,14 +122,6 @@ def load_backend(
         kernels,
     )
     return CpuBackend(config, model, ("f32" if dtype == "f32" else "f16") if kv == "auto" else kv, formats)
-
-
-def check_types(dtype: str, kv: str) -> None:
-    """Refuse types that there are not. InputError says which there are."""
-    if dtype not in DTYPES:
-        raise InputError(f"no dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
-    if kv not in KV_TYPES:
-        raise InputError(f"no cache type {kv!r}; choose one of {', '.join(KV_TYPES)}")
 
 
 def _place(name: str) -> tuple[int, str]:

@@ -1,0 +1,105 @@
+"""Wrong types from Python callers: one clear line that names what is accepted, and no word of the inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_api import ENGINE, TOKENIZER
+
+import forerun
+from forerun import InputError, SamplingParams, SpeculativeEngine
+
+ANY: Any = ENGINE  # whose types a careless caller does not look at
+LOAD: Any = forerun.load
+PARAMS: Any = SamplingParams
+STEPS: Any = SpeculativeEngine
+
+CALLS: dict[str, tuple[Callable[[], object], str]] = {
+    "params as a dict": (lambda: ANY.generate("a", {"max_tokens": 3}), "params is of type dict; give a Samp"),
+    "params as a number": (lambda: ANY.stream("a", 3), "params is of type int"),
+    "prompt None": (lambda: ANY.generate(None), "the prompt is None; give a text, or a list of chat"),
+    "prompt a number": (lambda: ANY.generate(5), "give a text, or a list of chat messages"),
+    "prompt bytes": (lambda: ANY.generate(b"a"), "the prompt is of type bytes"),
+    "prompt one message": (
+        lambda: ANY.generate({"role": "user", "content": "a"}),
+        "the prompt is of type dict",
+    ),
+    "prompt ids": (lambda: ANY.generate([1, 2]), "stream_tokens takes token ids"),
+    "prompt texts": (lambda: ANY.generate(["a"]), "a chat message must be an object"),
+    "message without content": (lambda: ANY.generate([{"role": "user"}]), '"content"'),
+    "message with a number": (lambda: ANY.generate([{"role": "user", "content": 5}]), '"content"'),
+    "message with None": (lambda: ANY.generate([{"role": "user", "content": None}]), '"content"'),
+    "message without role": (lambda: ANY.generate([{"content": "a"}]), '"role"'),
+    "no messages": (lambda: ANY.generate([]), "no chat messages"),
+    "batch of a text": (lambda: ANY.generate_batch("a"), "prompts is of type str; give a list of prompts"),
+    "batch of None": (lambda: ANY.generate_batch(None), "prompts is None"),
+    "batch of one message": (lambda: ANY.generate_batch([{"role": "user", "content": "a"}]), "type dict"),
+    "batch params": (lambda: ANY.generate_batch(["a"], {"max_tokens": 3}), "params is of type dict"),
+    "batch params inside": (lambda: ANY.generate_batch(["a"], [{"max_tokens": 3}]), "give a SamplingParams"),
+    "tokens as a text": (lambda: ANY.stream_tokens("abc"), "give a list of token ids"),
+    "tokens None": (lambda: ANY.stream_tokens(None), "give a list of token ids"),
+    "tokens with half": (lambda: ANY.stream_tokens([1, 2.5]), "give whole numbers"),
+    "tokens outside": (lambda: ANY.stream_tokens([1, 24]), "vocabulary of 24"),
+    "tokens below": (lambda: ANY.stream_tokens([-1]), "vocabulary of 24"),
+    "drafter a number": (lambda: ANY.generate("a", drafter=5), "drafter is of type int"),
+    "drafter a list": (lambda: ANY.check_drafter(["lookup"]), "drafter is of type list"),
+    "remember a text": (lambda: ANY.remember("abc"), "texts is of type str; give a list of texts"),
+    "remember numbers": (lambda: ANY.remember([1]), "a text to remember is of type int"),
+    "half a surrogate pair": (lambda: ANY.generate("a\ud800"), "not valid Unicode"),
+    "load a number": (lambda: LOAD(5), "model is of type int; give a file"),
+    "load nothing": (lambda: LOAD(Path("/no/such/model")), "there is no model"),
+    "threads": (lambda: LOAD(threads="2"), "'2' threads cannot be used"),
+    "many threads": (lambda: LOAD(threads=1000), "1000 threads cannot be used"),
+    "context": (lambda: LOAD(context="long"), "context is of type str; give a whole number"),
+    "short context": (lambda: LOAD(context=1), "context is 1; it must be at least 2"),
+    "draft tokens": (lambda: LOAD(draft_tokens=1.5), "draft_tokens is of type float"),
+    "dtype": (lambda: LOAD(dtype=8), "no dtype 8; choose one of"),
+    "load drafter": (lambda: LOAD(drafter=None), "drafter is None"),
+    "logit bias None": (
+        lambda: PARAMS(logit_bias=None),
+        "logit_bias is None; it must be numbers by token id",
+    ),
+    "logit bias texts": (lambda: PARAMS(logit_bias={1: "a"}), "numbers by token id"),
+    "logit bias list": (lambda: PARAMS(logit_bias=[1]), "numbers by token id"),
+    "stop None": (lambda: PARAMS(stop=None), "a tuple of strings"),
+    "stop numbers": (lambda: PARAMS(stop=(1,)), "a tuple of strings"),
+    "stop surrogate": (lambda: PARAMS(stop=("\udce9",)), "not valid Unicode"),
+    "regex surrogate": (lambda: PARAMS(regex="\udce9"), "not valid Unicode"),
+    "schema number": (lambda: PARAMS(json_schema=5), "an object or its text"),
+    "schema key": (lambda: ANY.generate("a", PARAMS(json_schema={1: {2}})), "JSON"),
+    "banned text": (lambda: ANY.generate("a", PARAMS(banned_tokens=("a",))), "which is no token"),
+    "steps of a name": (lambda: STEPS("a", ENGINE), "target is of type str; give an engine"),
+    "steps of none": (lambda: STEPS(ENGINE, None), "draft is None; give an engine"),
+    "steps ahead": (lambda: STEPS(ENGINE, ENGINE, "4"), "lookahead_k is of type str"),
+    "steps ahead none": (lambda: STEPS(ENGINE, ENGINE, None), "lookahead_k is None"),
+    "steps params": (lambda: STEPS(ENGINE, ENGINE, 4, {}), "params is of type dict"),
+    "step of a text": (lambda: STEPS(ENGINE, ENGINE).generate_step("a"), "give a list of token ids"),
+    "step outside": (lambda: STEPS(ENGINE, ENGINE).generate_step([99]), "vocabulary of 24"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_refused(name: str) -> None:
+    call, words = CALLS[name]
+    with pytest.raises(InputError) as caught:
+        call()
+    message = str(caught.value)
+    assert words in message
+    assert not any(inside in message for inside in ("NoneType", "expected str", "attribute", "Traceback"))
+
+
+def test_accepted_besides() -> None:
+    ids = np.array(TOKENIZER.encode("ab", add_special=False), dtype=np.int32)
+    few = SamplingParams(max_tokens=3, seed=1)
+    with ANY.stream_tokens(ids, few) as stream:
+        for _ in stream:
+            pass
+    assert stream.result.tokens == ENGINE.generate("ab", few).tokens
+    call = {"role": "assistant", "tool_calls": [{"name": "f"}]}
+    parts = {"role": "user", "content": [{"type": "text", "text": "a"}]}
+    assert ENGINE.generate([call, parts, {"role": "user", "content": "a"}], few).tokens
+    assert ENGINE.generate_batch((prompt for prompt in ("a", "b")), few)
