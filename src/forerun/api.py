@@ -300,6 +300,8 @@ class Engine:
             return ranks if constraint is None else ConstrainedRanker(ranks, constraint)
 
         chosen = drafter or self.drafter
+        if not isinstance(chosen, str) and not hasattr(chosen, "propose"):
+            refuse("drafter", chosen, "a name, several with commas between, or a drafter")
         draft_tokens = self.draft_tokens
         if chosen == "auto":
             chosen = self._auto.drafter
