@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from forerun.core.engine import Step
 from forerun.core.report import Report
 from forerun.models.sequence import NodeChoices
+from forerun.models.sequence import Sequence as TargetSequence
 from forerun.sampling.fused import fused_token_logprob
 from forerun.sampling.logprobs import TokenLogprob
 from forerun.text.stops import Ending
@@ -112,9 +113,11 @@ class Answer:
 class Stream:
     """An answer being written: iterate for its increments. Close it, or leave its `with`, to stop early."""
 
-    def __init__(self, steps: Generator[Step, None, None], answer: Answer) -> None:
+    def __init__(self, steps: Generator[Step, None, None], answer: Answer, target: TargetSequence) -> None:
         self._steps = steps
         self._answer = answer
+        self.target = target
+        """Holds the prompt and the answer but its last token, once that has ended."""
 
     def __iter__(self) -> Iterator[Increment]:
         return self

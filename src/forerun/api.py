@@ -215,10 +215,22 @@ class Engine:
         drafter: str | Drafter | None = None,
         continues: bool = True,
         progress: Progress | None = None,
+        after: Stream | None = None,
     ) -> Stream:
-        """As `stream`, from token ids. `continues`: the answer's text goes on from the prompt's (only some
-        tokenizers care: a text of its own loses its first space)."""
-        task = self._task(prompt, params, drafter, continues)
+        """As `stream`, from token ids.
+
+        Args:
+            continues: the answer's text goes on from the prompt's (only some tokenizers care: a text of its
+                own loses its first space).
+            after: an answer of this engine that has ended, and whose cache is taken over: what the two
+                texts begin with in common is not computed again.
+        """
+        task = self._task(prompt, params, drafter, continues, after)
+        target, held = task.target, 0
+        if target.length and not target.taps:
+            shared = min(target.length, len(task.prompt))
+            differ = np.flatnonzero(target.tokens[:shared] != np.array(task.prompt[:shared]))
+            held = 1 + (int(differ[0]) if differ.size else shared)
         steps = decode(
             task.target,
             task.drafter,
@@ -227,9 +239,11 @@ class Engine:
             stop=task.stop,
             max_tokens=task.max_tokens,
             report=task.report,
+            held=held,
             progress=progress,
+            other_drafter=True,
         )
-        return Stream(steps, task.answer)
+        return Stream(steps, task.answer, task.target)
 
     def encode(self, prompt: str | Sequence[Message]) -> list[int]:
         """Token ids of a text, or of chat messages under the model's template, the answer's turn opened."""
@@ -276,6 +290,7 @@ class Engine:
         given: SamplingParams | None,
         drafter: str | Drafter | None,
         continues: bool,
+        after: Stream | None = None,
     ) -> Task:
         params = check_params(given)
         prompt = check_tokens(tokens, self.backend.config.vocab_size)
@@ -326,9 +341,14 @@ class Engine:
             stop = ConstrainedEnd(ending, constraint, prompt, params.min_tokens)
             if not isinstance(guesser, NoDrafter):
                 guesser = GuidedDrafter(guesser, constraint)
-        target = TargetSequence(
-            self.backend, rule, context=self.context, capacity=longest + STAGED_ROWS, taps=guesser.taps
-        )
+        capacity = longest + STAGED_ROWS
+        if after is not None and after.target.cache.capacity >= capacity:
+            target = after.target
+            target.rule, target.taps = rule, guesser.taps
+        else:
+            target = TargetSequence(
+                self.backend, rule, context=self.context, capacity=capacity, taps=guesser.taps
+            )
         if self._allowance is not None:
             weakref.finalize(target, self._allowance.give, taken)
         report = Report(prompt_tokens=len(prompt))

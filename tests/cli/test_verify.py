@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from forerun.answers import Stream
 from forerun.api import Engine
 from forerun.bench import verify as checks
 from forerun.cli.app import run
@@ -62,15 +65,16 @@ def test_a_difference_is_found(
 ) -> None:
     honest = checks._write
 
-    def wrong(engine: Engine, ids: list[int], params: SamplingParams, drafter: str) -> checks._Written:
-        written = honest(engine, ids, params, drafter)
+    def wrong(
+        engine: Engine, ids: list[int], params: SamplingParams, drafter: str, after: Stream | None = None
+    ) -> Any:
+        written = honest(engine, ids, params, drafter, after)
         if drafter == "none":
             return written
-        tokens = list(written.tokens)
-        if cut:
-            return replace(written, tokens=tokens[:3])
+        tokens = list(written.result.tokens)
         tokens[3] = (tokens[3] + 1) % 200
-        return replace(written, tokens=tokens)
+        result = replace(written.result, tokens=tokens[:3] if cut else tokens)
+        return SimpleNamespace(result=result, target=written.target)
 
     monkeypatch.setattr(checks, "_write", wrong)
     assert run(["verify", "-m", str(tiny), "--temperature", "0", *ONE]) == 1
@@ -79,6 +83,35 @@ def test_a_difference_is_found(
     assert ("the end" in error) == cut
     assert ("logit margin" in error) == (not cut)
     assert error.count("\n") == 1
+
+
+def test_a_run_that_was_broken_off_is_gone_on_with(
+    tiny: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = prompts.parent / "record.jsonl"
+    arguments = ["verify", "-m", str(tiny), "--prompts", str(prompts), "--max-tokens", "9", "--json"]
+    arguments += ["--draft-tokens", "3", "--record", str(record), "--drafter", "suffix,lookup+suffix"]
+    assert run(arguments) == 0
+    whole = json.loads(capsys.readouterr().out)
+    lines = record.read_text().split("\n")
+    assert len(lines) == 4  # settings, two prompts, and what is behind the last line
+    record.write_text("\n".join(lines[:2]) + "\n" + lines[2][:-9])  # killed while it wrote
+    asked = []
+    honest = checks._write
+
+    def noted(engine: Engine, ids: list[int], *others: Any) -> Stream:
+        asked.append(ids)
+        return honest(engine, ids, *others)
+
+    monkeypatch.setattr(checks, "_write", noted)
+    assert run(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == whole
+    assert len(asked) == 6  # one prompt: two temperatures, plain and two drafters
+    assert len({tuple(ids) for ids in asked}) == 1
+    assert run([*arguments, "--seed", "1"]) == 2
+    assert "other settings" in capsys.readouterr().err
+    record.write_text("[]\n{}\n")
+    assert run(arguments) == 2
 
 
 def distribution(model: Path, prompts: Path, draws: int) -> list[str]:
@@ -98,8 +131,10 @@ def test_a_wrong_distribution_is_found(
 ) -> None:
     honest = checks._write
 
-    def biased(engine: Engine, ids: list[int], params: SamplingParams, drafter: str) -> checks._Written:
-        return honest(engine, ids, replace(params, temperature=0.7), drafter)
+    def biased(
+        engine: Engine, ids: list[int], params: SamplingParams, drafter: str, after: Stream | None = None
+    ) -> Stream:
+        return honest(engine, ids, replace(params, temperature=0.7), drafter, after)
 
     monkeypatch.setattr(checks, "_write", biased)
     assert run(distribution(endless, prompts, 600)) == 1

@@ -181,6 +181,27 @@ def test_every_drafter_by_name(prompt: str, params: SamplingParams, name: str) -
 
 @many
 @given(
+    asked=st.lists(st.tuples(prompts, params, st.sampled_from(DRAFTERS)), min_size=2, max_size=4),
+    longer=st.booleans(),
+)
+def test_an_answer_may_take_over_the_cache_of_another(
+    asked: list[tuple[str, SamplingParams, str]], longer: bool
+) -> None:
+    """Whatever the two have in common, and whoever drafted for either."""
+    last = None
+    for prompt, chosen, drafter in asked:
+        text = asked[0][0] + prompt if longer else prompt
+        alone = ENGINE.generate(text, chosen, drafter=drafter)
+        with ENGINE.stream_tokens(ENGINE.encode(text), chosen, drafter=drafter, after=last) as last:
+            for _ in last:
+                pass
+        found = last.result
+        assert (found.text, found.tokens, found.logprobs) == (alone.text, alone.tokens, alone.logprobs)
+        assert found.report.target_forwards == alone.report.target_forwards
+
+
+@many
+@given(
     prompts=st.lists(prompts, max_size=4), several=st.lists(params, min_size=4, max_size=4), one=st.booleans()
 )
 def test_batches(prompts: list[str], several: list[SamplingParams], one: bool) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from forerun.answers import Stream
 from forerun.api import Engine
 from forerun.bench.prompts import Prompt
 from forerun.models.rows import Rows
@@ -54,7 +55,7 @@ class Comparison:
 
 def compare(
     engine: Engine,
-    prompts: Sequence[Prompt],
+    prompt: Prompt,
     drafters: Sequence[str],
     temperatures: Sequence[float],
     *,
@@ -62,33 +63,35 @@ def compare(
     seed: int,
     raw: bool = False,
 ) -> Iterator[Comparison]:
-    """Every prompt at every temperature with every drafter, under the coupled rule.
+    """One prompt at every temperature with every drafter, under the coupled rule.
+
+    The prompt is computed once, and each temperature's plain answer once.
 
     Raises:
         InputError: a prompt that does not fit, an unknown drafter, parameters out of range.
     """
-    for prompt in prompts:
-        ids = engine.encode(prompt.text if raw else [{"role": "user", "content": prompt.text}])
-        for temperature in temperatures:
-            params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
-            plain = _write(engine, ids, params, "none").tokens
-            for drafter in drafters:
-                found = _write(engine, ids, params, drafter)
-                difference = _difference(engine, ids, plain, found.tokens)
-                yield Comparison(prompt, drafter, temperature, len(plain), found.forwards, difference)
+    ids = engine.encode(prompt.text if raw else [{"role": "user", "content": prompt.text}])
+    last = None
+    for temperature in temperatures:
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+        last = _write(engine, ids, params, "none", last)
+        plain = last.result.tokens
+        for drafter in drafters:
+            last = _write(engine, ids, params, drafter, last)
+            found = last.result.tokens
+            difference = _difference(engine, ids, plain, found)
+            forwards = last.result.report.target_forwards
+            yield Comparison(prompt, drafter, temperature, len(plain), forwards, difference)
 
 
-@dataclass(frozen=True)
-class _Written:
-    tokens: list[int]
-    forwards: int
-
-
-def _write(engine: Engine, ids: list[int], params: SamplingParams, drafter: str) -> _Written:
-    with engine.stream_tokens(ids, params, drafter=drafter) as stream:
+def _write(
+    engine: Engine, ids: list[int], params: SamplingParams, drafter: str, after: Stream | None = None
+) -> Stream:
+    """A finished answer."""
+    with engine.stream_tokens(ids, params, drafter=drafter, after=after) as stream:
         for _ in stream:
             pass
-    return _Written(stream.result.tokens, stream.result.report.target_forwards)
+    return stream
 
 
 def _difference(engine: Engine, ids: list[int], plain: list[int], found: list[int]) -> Difference | None:
@@ -141,10 +144,11 @@ def distributions(
     """The first two tokens of `draws` answers, seeds params.seed, params.seed + 1, ..."""
     ids = engine.encode(prompt.text if raw else [{"role": "user", "content": prompt.text}])
     first_seed = params.seed or 0
-    pairs = []
+    pairs, last = [], None
     for draw in range(draws):
         each = replace(params, seed=first_seed + draw)
-        pairs.append(tuple(_write(engine, ids, each, drafter).tokens[:2]))
+        last = _write(engine, ids, each, drafter, last)
+        pairs.append(tuple(last.result.tokens[:2]))
     firsts = np.array([pair[0] for pair in pairs])
     yield _judge(engine, prompt, drafter, 0, ids, firsts, params)
     most = int(np.bincount(firsts).argmax())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ from forerun.sampling.params import SamplingParams
 if TYPE_CHECKING:
     from forerun.api import Engine
     from forerun.bench.prompts import Prompt
+    from forerun.bench.record import Record
     from forerun.bench.verify import Comparison
 
 LEAST_P = 1e-3
@@ -56,6 +59,18 @@ _CASCADE = re.compile(r"\+(?=[a-z]+(?::|\+|$))")  # not each + of a path
 @click.option(
     "--draws", type=click.IntRange(200), default=1000, metavar="N", help="Answers a prompt, for that."
 )
+@click.option(
+    "--draft-tokens",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Verify N guesses a step whatever they cost, so that every step is put to the test.",
+)
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Note each prompt that is done here, and go on behind those noted.",
+)
 @dtype_option
 @kv_option
 @threads_option
@@ -72,6 +87,8 @@ def verify(
     seed: int,
     distribution: bool,
     draws: int,
+    draft_tokens: int | None,
+    record: Path | None,
     dtype: str,
     kv: str,
     threads: int | None,
@@ -81,6 +98,7 @@ def verify(
 ) -> None:
     """Decode plainly and with drafters, side by side; exit 1 at the first token that differs."""
     from forerun.bench.prompts import own_prompts, read_prompts
+    from forerun.bench.record import Record
 
     chosen = (own_prompts() if prompts is None else read_prompts(prompts))[:limit]
     temperatures = _temperatures(temperature)
@@ -90,15 +108,34 @@ def verify(
     if distribution and max(params.temperature for params in asked) <= 0:
         raise InputError("--distribution needs a temperature above 0, such as --temperature 1")
     engine = load_engine(
-        model, drafter="none", dtype=dtype, kv=kv, context=None, threads=threads, kernels=kernels
+        model,
+        drafter="none",
+        dtype=dtype,
+        kv=kv,
+        context=None,
+        threads=threads,
+        kernels=kernels,
+        draft_tokens=draft_tokens,
     )
     for name in names:
         engine.check_drafter(name)
     raw = raw or engine.tokenizer.chat_template is None
     if distribution:
         _check_distributions(engine, chosen, names, max(temperatures), seed, draws, raw, as_json)
-    else:
-        _check_texts(engine, chosen, names, temperatures, max_tokens, seed, raw, as_json)
+        return
+    work = Work(chosen, names, temperatures, max_tokens, seed, raw)
+    settings = {
+        "model": model,
+        "drafters": names,
+        "temperatures": temperatures,
+        "max_tokens": max_tokens,
+        "seed": seed,
+        "draft_tokens": draft_tokens,
+        "weights": dtype,
+        "kv": kv,
+        "raw": raw,
+    }
+    _check_texts(engine, work, None if record is None else Record(record, settings), as_json)
 
 
 def _names(text: str) -> list[str]:
@@ -124,37 +161,58 @@ def _temperatures(text: str) -> list[float]:
         raise InputError(f"--temperature {text!r} is no list of numbers, such as 0,1") from None
 
 
-def _check_texts(
-    engine: Engine,
-    prompts: list[Prompt],
-    drafters: list[str],
-    temperatures: list[float],
-    max_tokens: int,
-    seed: int,
-    raw: bool,
-    as_json: bool,
-) -> None:
-    from forerun.bench.verify import compare
+@dataclass(frozen=True)
+class Work:
+    """What is to be compared."""
 
-    total = len(prompts) * len(drafters) * len(temperatures)
-    done: list[Comparison] = []
-    with LateProgress("comparing") as progress:
-        for comparison in compare(
-            engine, prompts, drafters, temperatures, max_tokens=max_tokens, seed=seed, raw=raw
-        ):
-            done.append(comparison)
-            progress(len(done), total)
-            if comparison.difference is not None:
-                break
+    prompts: list[Prompt]
+    drafters: list[str]
+    temperatures: list[float]
+    max_tokens: int
+    seed: int
+    raw: bool
+
+
+def _check_texts(engine: Engine, work: Work, record: Record | None, as_json: bool) -> None:
+    done = list(_comparisons(engine, work, record))
     failed = [comparison for comparison in done if comparison.difference is not None]
     if as_json:
         print(json.dumps(_as_dict(done, failed)))
     elif not failed:
-        for drafter in drafters:
-            for temperature in temperatures:
+        for drafter in work.drafters:
+            for temperature in work.temperatures:
                 print(_line([c for c in done if c.drafter == drafter and c.temperature == temperature]))
     if failed:
         raise CheckFailed(_difference_line(engine, failed[0]))
+
+
+def _comparisons(engine: Engine, work: Work, record: Record | None) -> Iterator[Comparison]:
+    """All of them, up to the first difference, the prompts on record first of all."""
+    from forerun.bench.verify import compare
+
+    total = len(work.prompts)
+    with LateProgress("comparing") as progress:
+        for place, prompt in enumerate(work.prompts):
+            found = None if record is None else record.found(place, prompt)
+            if found is None:
+                found = []
+                for comparison in compare(
+                    engine,
+                    prompt,
+                    work.drafters,
+                    work.temperatures,
+                    max_tokens=work.max_tokens,
+                    seed=work.seed,
+                    raw=work.raw,
+                ):
+                    found.append(comparison)
+                    if comparison.difference is not None:
+                        yield from found
+                        return
+                if record is not None:
+                    record.add(place, prompt, found)
+            yield from found
+            progress(place + 1, total)
 
 
 def _line(same: list[Comparison]) -> str:

@@ -83,19 +83,26 @@ class Decoding(Generic[AnyTarget]):
         self._proposed = DraftTree.chain(self.text[-1])
         report.prompt_tokens = len(prompt)
 
-    def read(self, held: int = 0, progress: Callable[[int, int], None] | None = None) -> None:
+    def read(
+        self,
+        held: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        other_drafter: bool = False,
+    ) -> None:
         """Compute all of the prompt but its last token, and let the drafter read along.
 
-        `held` leading tokens of it are there from an earlier generation that was not broken; `progress` is
-        called with (tokens computed, tokens to compute).
+        `held` leading tokens of it are there from an earlier generation that was not broken; with
+        `other_drafter` this one did not draft for it, and reads their ids now (their features are gone).
+        `progress` is called with (tokens computed, tokens to compute).
         """
         lap, prompt = Lap(), np.array(self.text, dtype=np.int32)
         held = min(held, self.target.length + 1, len(prompt))
         self.target.truncate(max(held - 1, 0))
-        if held:
+        if held and not other_drafter:
             self._drafter.truncate(held)
         else:
-            self._drafter.begin(prompt[:1], None)
+            self._drafter.begin(prompt[: max(held, 1)], None)
         start = self.target.length
         for first in range(start, len(prompt) - 1, PREFILL_ROWS):
             last = min(first + PREFILL_ROWS, len(prompt) - 1)
@@ -168,6 +175,7 @@ def decode(
     report: Report,
     held: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    other_drafter: bool = False,
 ) -> Generator[Step, None, None]:
     """Continue `prompt` with the target's own text, step by step. Arguments as for `Decoding` and its `read`.
 
@@ -177,7 +185,7 @@ def decode(
     """
     run = Decoding(target, drafter, prompt, policy=policy, stop=stop, max_tokens=max_tokens, report=report)
     try:
-        run.read(held, progress)
+        run.read(held, progress, other_drafter=other_drafter)
         if run.finish is not None:
             yield Step([], [], run.finish, [], None)
         while run.finish is None:

@@ -38,9 +38,9 @@ class SuffixConstants:
     shorter: float = 0.3
     prior: float = 8.0
     window: float = 64.0
-    recent: float = 8.0
-    span: float = 32.0
-    least_chance: float = 0.03
+    recent: float = 32.0
+    span: float = 128.0
+    least_chance: float = 0.1
 
 
 class SuffixDrafter:

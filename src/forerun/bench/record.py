@@ -1,0 +1,66 @@
+"""A record of what has been verified, a line a prompt: a long run can be broken off and gone on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from forerun.bench.prompts import Prompt
+from forerun.bench.verify import Comparison, Difference
+from forerun.errors import InputError
+
+
+class Record:
+    """Comparisons in a file: a line of settings, then a line for each prompt that is done.
+
+    A last line that was only begun when the program was killed is dropped.
+
+    Args:
+        path: the file; is made if it is not there.
+        settings: of the run, JSON values by name; a file of other settings is refused.
+
+    Raises:
+        InputError: a file that cannot be used.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, object]) -> None:
+        self._path = path
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+            whole = [json.loads(line) for line in lines]
+            if whole and whole[0] != settings:
+                raise InputError(f"{path} is the record of a run with other settings; name another file")
+            self._done = {row["place"]: row for row in whole[1:]}
+            text = "".join(json.dumps(row) + "\n" for row in [settings, *whole[1:]])
+            path.write_text(text, encoding="utf-8")
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{path} cannot be used as a record: {error}") from error
+
+    def found(self, place: int, prompt: Prompt) -> list[Comparison] | None:
+        """What was compared of the prompt at this place in its file, or None."""
+        row = self._done.get(place)
+        if row is None or row["prompt"] != asdict(prompt):
+            return None
+        return [
+            Comparison(
+                **{
+                    **one,
+                    "prompt": prompt,
+                    "difference": one["difference"] and Difference(**one["difference"]),
+                }
+            )
+            for one in row["comparisons"]
+        ]
+
+    def add(self, place: int, prompt: Prompt, comparisons: Sequence[Comparison]) -> None:
+        """A prompt is done."""
+        rows = []
+        for comparison in comparisons:
+            row = asdict(comparison)
+            del row["prompt"]
+            rows.append(row)
+        line = json.dumps({"place": place, "prompt": asdict(prompt), "comparisons": rows})
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
