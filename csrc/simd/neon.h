@@ -135,11 +135,6 @@ static inline vf to_float(vi a) {
   FORERUN_QUARTERS r.v[i] = vcvtq_f32_s32(a.v[i]);
   return r;
 }
-static inline vf as_float(vi a) {
-  vf r;
-  FORERUN_QUARTERS r.v[i] = vreinterpretq_f32_s32(a.v[i]);
-  return r;
-}
 static inline void store_s8(int8_t* p, vf x) {
   int16x4_t words[4];
   FORERUN_QUARTERS {
@@ -171,11 +166,6 @@ static inline void load_w4(const uint8_t* p, w4& low, w4& high) {
     high.v[i] = vreinterpretq_s8_u8(vshrq_n_u8(u, 4));
   }
 }
-static inline w4 load_w4(const uint8_t* p, int high) {
-  w4 w[2];
-  load_w4(p, w[0], w[1]);
-  return w[high];
-}
 static inline int8x16_t four_of(const int8_t* x) {
   int32_t four;
   __builtin_memcpy(&four, x, 4);
@@ -194,10 +184,6 @@ static inline vi dot4(vi sum, const W& w, const int8_t* x) {
   return sum;
 }
 static inline vi end_sum(vi sum, const int32_t*) { return sum; }
-template <class W>
-static inline vi add4(vi sum, const W& w, const int8_t* x) {
-  return dot4(sum, w, x);
-}
 #else
 static constexpr int kLockstep = 2;
 // Products in 16 bits; an output's four lie in four lanes. Weights 0..15: eight steps fit, 8 * 15 * 127 < 2^15.
@@ -245,17 +231,15 @@ static inline halves dot4(halves sum, const w8& w, const int8_t* x) {
   return sum;
 }
 static inline vi end_sum(const halves& sum, const int32_t* start) { return fold(sum, *start); }
-template <class W>
-static inline vi add4(vi sum, const W& w, const int8_t* x) {
-  const int32_t nothing = 0;
-  const vi more = end_sum(dot4(begin_sum(w, &nothing), w, x), &nothing);
-  FORERUN_QUARTERS sum.v[i] = vaddq_s32(sum.v[i], more.v[i]);
-  return sum;
-}
 #endif
 
-static inline void quad_tops(vf a, int32_t* p) {
-  FORERUN_QUARTERS vst1q_s32(p + 4 * i, vdupq_n_s32(vmaxvq_s32(vreinterpretq_s32_f32(vabsq_f32(a.v[i])))));
+static inline int32_t top_magnitude(vf a, vf b) {
+  int32x4_t top = vdupq_n_s32(0);
+  FORERUN_QUARTERS {
+    top = vmaxq_s32(top, vreinterpretq_s32_f32(vabsq_f32(a.v[i])));
+    top = vmaxq_s32(top, vreinterpretq_s32_f32(vabsq_f32(b.v[i])));
+  }
+  return vmaxvq_s32(top);
 }
 static inline int32_t sum_s8(const int8_t* p) { return vaddlvq_s8(vld1q_s8(p)); }
 
@@ -279,9 +263,6 @@ static inline vb load_pairs(const uint16_t* p) {
 static inline xb pair_of(const void* x, int k) {
   const float* f = static_cast<const float*>(x) + 2 * static_cast<long>(k);
   return {set1(f[0]), set1(f[1])};
-}
-static inline xb two_of(const void* even, const void* odd) {
-  return {set1(*static_cast<const float*>(even)), set1(*static_cast<const float*>(odd))};
 }
 static inline vf dot2(vf acc, const vb& w, const xb& x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 

@@ -190,7 +190,7 @@ double test_closeness(const Kernels& k, const Case& c, const Layer& layer, const
   for (size_t i = 0; i < exact.size(); i++) difference += (exact[i] - got[i]) * (exact[i] - got[i]);
   const double error = scale > 0 ? std::sqrt(difference / scale) : std::sqrt(difference);
   const RowKind kind = k.row_kind(w.format);
-  const double tolerance = kind == RowKind::q8 ? 2.5e-2 : kind == RowKind::bf16 ? 4e-3 : 1e-5;
+  const double tolerance = kind == RowKind::q8 ? 4e-2 : kind == RowKind::bf16 ? 4e-3 : 1e-5;
   check(error <= tolerance, std::string(k.name) + ", " + c.text() + ": error " + std::to_string(error));
   return error;
 }

@@ -105,14 +105,14 @@ void test_prepare(const Pair& pair, reference::Generator& random, int inputs) {
   for (const float spread : {1.0f, 1e-20f, 1e20f, 0.0f}) {
     const Floats x = numbers(random, inputs, spread);
     pair.same_bits("8 bits of " + std::to_string(inputs) + " inputs of size " + std::to_string(spread), [&](const Kernels& k) {
-      std::vector<RowGroup> row(k.row_bytes(RowKind::q8, inputs) / sizeof(RowGroup));
+      std::vector<RowPair> row(k.row_bytes(RowKind::q8, inputs) / sizeof(RowPair) + 1);
       k.prepare(RowKind::q8, x.data(), inputs, 0, inputs, row.data());
-      std::vector<int32_t> kept;
-      for (const RowGroup& g : row) {
-        kept.insert(kept.end(), g.q, g.q + kGroup);
-        kept.insert(kept.end(), {g.start4, g.has_extra, g.variant});
-        if (g.has_extra) kept.insert(kept.end(), {g.quad, g.extra[0], g.extra[1], g.extra[2], g.extra[3]});
-      }
+      std::vector<float> kept;
+      for (int i = 0; i < pairs_of(inputs); i++)
+        for (int g = 0; g < 2; g++) {
+          kept.insert(kept.end(), row[i].q[g], row[i].q[g] + kGroup);
+          kept.insert(kept.end(), {row[i].scale[g], float(row[i].start4[g])});
+        }
       return kept;
     });
   }
@@ -166,11 +166,11 @@ void test_attention(const Pair& pair, reference::Generator& random, KvType type,
     Floats all;
     for (int n : {1, 2, 3, 7, kMaxQueries}) {
       std::vector<Query> queries;
-      for (int r = 0; r < n; r++) queries.push_back({q.data() + r * dim, 11 * r, kPrefix, tail.data(), kPrefix + 1 + r});
+      for (int r = 0; r < n; r++) queries.push_back({11 * r, kPrefix, tail.data(), kPrefix + 1 + r});
       Floats sums(size_t(n) * part), parts(size_t(n) * part);
       for (int r = 0; r < n; r++) sums[size_t(r) * part] = -kInfinity;
       for (int chunk = 0; chunk * kChunk < kPrefix + n; chunk++) {
-        k.attend(store.head, queries.data(), n, chunk, scratch.data(), kTailBlocks, parts.data(), part);
+        k.attend(store.head, q.data(), queries.data(), n, chunk, scratch.data(), kTailBlocks, parts.data(), part);
         for (int r = 0; r < n; r++) k.merge(sums.data() + size_t(r) * part, parts.data() + size_t(r) * part, stride);
       }
       for (int r = 0; r < n; r++) {
