@@ -53,6 +53,8 @@ def test_a_configuration_is_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (("--drafter", "nobody"), "there is no drafter 'nobody'"),
+        (("--drafter", "eagle,skip:x"), "give a number of layers"),
         (("--memory", "much"), "no amount of memory"),
         (("--device", "gpu"), "--memory and --bandwidth"),
         (("--dtype", "q3"), "no dtype 'q3'"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import monotonic
-
 import pytest
 from test_text_chat import tokenizer
 
@@ -42,10 +40,8 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_refused(source: str, reason: str) -> None:
-    start = monotonic()
     with pytest.raises(InputError, match=reason):
         render(tokenizer(source), HELLO)
-    assert monotonic() - start < 20
 
 
 def test_a_text_that_doubles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,11 @@ def plan(
     from forerun.models.machine import memory_bytes
     from forerun.models.outline import read_outline
     from forerun.planning import make_planner, parse_size
+    from forerun.roster import check_names
 
     check_options(dtype=dtype, threads=threads, kv=kv)
+    known = [name for name in drafter.split(",") if name.partition(":")[0] != "eagle"]
+    check_names(",".join(known) or "none")
     gpu = device == "gpu"
     if gpu and (memory is None or bandwidth is None):
         raise InputError(

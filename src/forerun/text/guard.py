@@ -6,7 +6,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic
+from time import thread_time
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -33,16 +33,16 @@ def refused(what: str) -> Iterator[None]:
 
 @contextmanager
 def bounded(what: str, seconds: float, memory: int) -> Iterator[None]:
-    """Stop Python code that is called inside and takes longer, or more memory than the process ever had and
+    """Stop Python code that is called inside and computes longer, or more memory than the process ever had and
     `memory` bytes beyond: InputError "`what` takes ...", at the next line it comes to.
 
     The interpreter asks at every line, in this thread alone (a debugger's tracing rests meanwhile).
     """
-    end, most = monotonic() + seconds, _peak_memory() + memory
+    end, most = thread_time() + seconds, _peak_memory() + memory
 
     def watch(frame: FrameType, event: str, argument: object) -> TraceFunction:
-        if monotonic() > end:
-            raise InputError(f"{what} takes longer than {seconds:g} seconds")
+        if thread_time() > end:
+            raise InputError(f"{what} takes longer than {seconds:g} seconds of processor time")
         if _peak_memory() > most:
             raise InputError(f"{what} takes more than {memory >> 20} MB of memory")
         return watch
