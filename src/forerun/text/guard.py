@@ -33,8 +33,8 @@ def refused(what: str) -> Iterator[None]:
 
 @contextmanager
 def bounded(what: str, seconds: float, memory: int) -> Iterator[None]:
-    """Stop Python code that is called inside and computes longer, or more memory than the process ever had and
-    `memory` bytes beyond: InputError "`what` takes ...", at the next line it comes to.
+    """Stop Python code that is called inside and computes longer, or takes more memory than the process ever
+    had and `memory` bytes beyond: InputError "`what` takes ...", at the next line it comes to.
 
     The interpreter asks at every line, in this thread alone (a debugger's tracing rests meanwhile).
     """
