@@ -26,7 +26,7 @@ from forerun.arguments import (
     refuse,
 )
 from forerun.core.budget import FixedBudget
-from forerun.core.cost_budget import CostBudget
+from forerun.core.cost_budget import CostBudget, Experience
 from forerun.core.curve import CostCurve
 from forerun.core.engine import Decoding, decode, decode_together
 from forerun.core.protocols import Drafter, Policy, Stop
@@ -130,6 +130,7 @@ class Engine:
         self.draft_tokens = draft_tokens
         self._allowance = allowance
         self._curve: CostCurve | None = None
+        self._experience: dict[tuple[str, float], Experience] = {}
 
     def generate(
         self,
@@ -355,10 +356,10 @@ class Engine:
         answer = Answer(ending, params.logprobs, seed, report)
         # a grammar knows what follows at any place, and looks there anyway: it must be asked every step
         rests = constraint is None or self._roster.runs_model(names)
-        policy = self._policy(guesser, draft_tokens, rests)
+        policy = self._policy(guesser, draft_tokens, rests, params.temperature)
         return Task(target, guesser, prompt, policy, stop, params.max_tokens, report, answer)
 
-    def _policy(self, drafter: Drafter, draft_tokens: int | None, rests: bool) -> Policy:
+    def _policy(self, drafter: Drafter, draft_tokens: int | None, rests: bool, temperature: float) -> Policy:
         """Decides how much of what is drafted is verified."""
         if isinstance(drafter, NoDrafter):
             return FixedBudget(0, 0)
@@ -367,7 +368,8 @@ class Engine:
             return FixedBudget(guesses, guesses)
         if self._curve is None:
             self._curve = CostCurve(self._measure())
-        return CostBudget(self._curve, MOST_DRAFTED, MOST_DRAFTED, rests=rests)
+        experience = self._experience.setdefault((drafter.name, temperature), {})
+        return CostBudget(self._curve, MOST_DRAFTED, MOST_DRAFTED, rests=rests, experience=experience)
 
     def _pipeline(self, params: SamplingParams, prompt_length: int) -> Pipeline:
         end_tokens = () if params.ignore_end else self.end_tokens

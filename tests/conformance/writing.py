@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from forerun.core.budget import FixedBudget
 from forerun.core.engine import decode
-from forerun.core.protocols import Drafter, Stop
+from forerun.core.protocols import Drafter, Policy, Stop
 from forerun.core.report import Report
 from forerun.drafters.none import NoDrafter
 from forerun.models.backend import Backend
@@ -47,7 +47,7 @@ def write(
     *,
     context: int = 256,
     slack: int = 16,
-    budget: FixedBudget | None = None,
+    budget: Policy | None = None,
     stop: Stop | None = None,
 ) -> Written:
     target = TargetSequence(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,20 @@ from forerun.core.tree import DoubleArray, DraftTree
 MEMORY = 0.97
 """How much of a record stays when an outcome is added."""
 
-DOUBT = 3.0
+DOUBT = 2.0
 """Outcomes that the drafter's own opinion is worth."""
+
+EDGE = 1.02
+"""Guesses are verified if that promises at least so many times plain decoding's speed: less is noise."""
+
+NO_OPINION = 0.4
+"""The chance of a guess that the drafter says nothing about."""
+
+CARRIED = 8.0
+"""Outcomes that what earlier texts taught is worth when a text begins."""
+
+PROBE = 2
+"""Guesses a step of a drafter that is watched but not verified."""
 
 CHEAP = 0.02
 """A drafter that takes less than this part of a plain step is asked every step."""
@@ -48,8 +61,20 @@ class Record:
         self.right = MEMORY * self.right + right
         self.seen = MEMORY * self.seen + 1.0
 
+    def carried(self) -> Record:
+        """The same rate, as far as it counts for another text."""
+        part = min(1.0, CARRIED / self.seen)
+        return Record(self.right * part, self.seen * part)
+
     def chance(self, opinion: float) -> float:
         return (self.right + DOUBT * opinion) / (self.seen + DOUBT)
+
+
+Kind: TypeAlias = tuple[str, str, int]
+"""What guesses are counted together with: their drafter, and how sure it was or how deep they are."""
+
+Experience: TypeAlias = dict[Kind, Record]
+"""What earlier texts taught of a drafter's guesses: how often those of each kind were right."""
 
 
 class CostBudget:
@@ -60,13 +85,25 @@ class CostBudget:
         nodes, depth: the most ever proposed.
         rests: whether a drafter that takes time and does not pay is left alone for some steps. If not, what
             it takes is not counted either: it is asked anyway.
+        experience: of earlier texts, where a new one begins; what this text teaches is added to it. It
+            changes the time a text takes, never the text.
     """
 
-    def __init__(self, curve: CostCurve, nodes: int = 15, depth: int = 12, *, rests: bool = True) -> None:
+    def __init__(
+        self,
+        curve: CostCurve,
+        nodes: int = 15,
+        depth: int = 12,
+        *,
+        rests: bool = True,
+        experience: Experience | None = None,
+    ) -> None:
         self._curve = curve
         self._rests = rests
         self._most = Budget(nodes, depth)
-        self._records: dict[tuple[str, str, int], Record] = {}
+        self._experience: Experience = {} if experience is None else experience
+        self._records = {kind: record.carried() for kind, record in self._experience.items()}
+        self._pays = True
         self._draft = 0.0  # seconds a proposal, lately
         self._asked = False
         self._resting = 0  # steps for which it is left alone
@@ -78,6 +115,8 @@ class CostBudget:
         if not self._asked:
             self._resting -= 1
             return Budget(0, 0)
+        if not self._pays and self._draft < CHEAP * self._curve(1):
+            return Budget(PROBE, PROBE)
         if self._draft == 0 or self._draft < CHEAP * self._curve(1):
             depth = self._most.depth if self._draft else min(FIRST_DEPTH, self._most.depth)
             return Budget(self._most.nodes, depth)
@@ -103,13 +142,14 @@ class CostBudget:
         chances = self._chances(tree)
         self._remember_reach(tree, chances, seconds)
         order = np.argsort(-chances[1:], kind="stable") + 1
-        best, value, expected = 0, 1.0 / plain, 1.0
+        best, value, expected = 0, EDGE / plain, 1.0
         for k, node in enumerate(order.tolist(), start=1):
             expected += float(chances[node])
             worth = expected / (self._curve(1 + k) + self._draft)
             if worth > value and (k == len(order) or not self._tied(tree, chances, order, k)):
                 best, value = k, worth
-        self._rest(best > 0, plain)
+        self._pays = best > 0
+        self._rest(self._pays, plain)
         if best == len(tree) - 1:
             return tree
         return tree.only(sorted([0, *order[:best].tolist()]))
@@ -130,7 +170,8 @@ class CostBudget:
         for token in tokens:
             match = next((child for child in children[node] if tree.tokens[child] == token), None)
             for child in children[node]:
-                self._records.setdefault(kinds[child], Record()).add(child == match)
+                for records in (self._records, self._experience):
+                    records.setdefault(kinds[child], Record()).add(child == match)
             if match is None:
                 break
             node = match
@@ -162,7 +203,7 @@ class CostBudget:
         rejection rule) are kept or dropped a whole depth at a time."""
         return bool(tree.proposals) and chances[order[k - 1]] == chances[order[k]]
 
-    def _kinds(self, tree: DraftTree) -> list[tuple[str, str, int]]:
+    def _kinds(self, tree: DraftTree) -> list[Kind]:
         """What each guess is counted with: its drafter, and how sure that was (in tenths) or its depth."""
         names = tree.origins or ("",) * len(tree)
         if tree.chances is None or tree.proposals:
@@ -177,7 +218,7 @@ class CostBudget:
         opinions = None if tree.chances is None or tree.proposals else tree.chances.tolist()
         found = [1.0] * len(tree)
         for node, parent in enumerate(tree.parents.tolist()[1:], start=1):
-            opinion = 0.5 if opinions is None else opinions[node] / max(opinions[parent], 1e-9)
+            opinion = NO_OPINION if opinions is None else opinions[node] / max(opinions[parent], 1e-9)
             record = self._records.get(kinds[node])
             found[node] = found[parent] * (opinion if record is None else record.chance(opinion))
         return np.array(found)

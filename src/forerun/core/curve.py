@@ -43,7 +43,8 @@ class CostCurve:
 
     def __call__(self, n: int) -> float:
         n = min(n, self.most)
-        return self._base[n] * self._scale * self._own[n]
+        # more rows never cost less: where it looks so, that is noise
+        return max(self._base[n] * self._own[n], self._base[1] * self._own[1]) * self._scale
 
     def saw(self, n: int, seconds: float) -> None:
         """A forward over n rows took so long."""

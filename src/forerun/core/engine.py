@@ -127,7 +127,9 @@ class Decoding(Generic[AnyTarget]):
         seconds = lap()
         self.report.draft += seconds
         self._proposed = tree
-        return self._policy.trim(tree, seconds)
+        kept = self._policy.trim(tree, seconds)
+        self.report.other += lap()
+        return kept
 
     def accept(self, tree: DraftTree, verdict: Verdict, seconds: float | None = None) -> Step:
         """Walk the tree, cut where the text ends, commit what is left. `seconds`: what the forward took, if
