@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "gathering.h"
 #include "kernels/kernels.h"
 #include "model/cache.h"
 #include "model/decoder.h"
@@ -36,10 +37,10 @@ namespace forerun {
 
 void bind_sampling(nb::module_& m);  // bindings_sampling.cpp
 void bind_drafting(nb::module_& m);  // bindings_drafting.cpp
+void bind_heads(nb::module_& m);     // bindings_heads.cpp
 
 namespace {
 
-using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ints = Vector<int32_t>;
 using Floats = Vector<float>;
 using Matrix = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
@@ -52,17 +53,6 @@ KvType kv_type(const std::string& name) {
   throw std::invalid_argument("no cache type '" + name + "'");
 }
 
-constexpr const char* kFormatNames[] = {"f32", "f16", "bf16", "q8", "q4"};
-
-std::string format_name(Format format) { return kFormatNames[static_cast<int>(format)]; }
-
-Format format_named(const std::string& name, SourceKind kind) {
-  if (name == "auto") return automatic_format(kind);
-  for (int i = 0; i < 5; i++)
-    if (name == kFormatNames[i]) return static_cast<Format>(i);
-  throw std::invalid_argument("no format '" + name + "'");
-}
-
 std::vector<std::string> kernel_names() {
   const Kernels* tables[8];
   const int n = available_kernels(tables, 8);
@@ -70,32 +60,6 @@ std::vector<std::string> kernel_names() {
   for (int i = 0; i < n; i++) names.emplace_back(tables[i]->name);
   return names;
 }
-
-const Kernels* kernels_named(const std::string& name) {
-  const Kernels* kernels = find_kernels(name.c_str());
-  if (kernels == nullptr) throw std::invalid_argument("no kernels '" + name + "' on this machine");
-  return kernels;
-}
-
-// Lets other Python threads run. To a thread that wants to go on with Python when the interpreter has begun to shut down,
-// Python (before 3.14) does what pthread_exit does: it unwinds the stack, and C++ that is in the way ends the process with
-// an error. So such a thread stops here, for the little while until the process ends.
-class Unlocked {
- public:
-  Unlocked() : state_(PyEval_SaveThread()) {}
-  ~Unlocked() {
-    try {
-      PyEval_RestoreThread(state_);
-    } catch (...) {
-      for (;;) pause();
-    }
-  }
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
-
- private:
-  PyThreadState* state_;
-};
 
 // Result arrays live in buffers that return here when Python lets go of them: fresh pages would cost more than the head.
 // Used with the GIL only.
@@ -145,94 +109,6 @@ std::vector<Cache*> caches_of(const std::vector<nb::object>& items) {
   }
   return caches;
 }
-
-// The weights of a decoder while they are being gathered.
-class Weights {
- public:
-  Weights(int layers, std::shared_ptr<Team> team) : team_(std::move(team)) {
-    if (layers < 1 || layers > 100000) throw std::invalid_argument("weights: layers out of range");
-    weights_.layers.resize(static_cast<size_t>(layers));
-  }
-
-  // data: the tensor as the file has it, `kind` its type there. format: how it is executed ("auto": as it is).
-  // Returns the format it is executed in and its bytes.
-  std::pair<std::string, size_t> set_linear(int layer, const std::string& name, const std::string& kind, const Bytes& data, int outputs, int inputs,
-                  const std::string& format, const std::optional<Ints>& row_order, const std::optional<Floats>& bias) {
-    linear(layer, name);  // there is one of this name
-    const Source source{source_kind(kind), data.data(), data.size()};
-    if (outputs < 1 || outputs > kMostOutputs || inputs < 1 || inputs > kMostInputs) throw std::invalid_argument("weights: a shape out of range");
-    if (source.raw_bytes / source_row_bytes(source.kind, inputs) < static_cast<size_t>(outputs))
-      throw std::invalid_argument("weights: a tensor is shorter than its shape says");
-    const std::vector<int32_t> order = row_order ? copy(*row_order) : std::vector<int32_t>();
-    const std::vector<float> offsets = bias ? copy(*bias) : std::vector<float>();
-    if (row_order && order.size() != static_cast<size_t>(outputs)) throw std::invalid_argument("weights: row order of another length");
-    if (bias && offsets.size() != static_cast<size_t>(outputs)) throw std::invalid_argument("weights: bias of another length");
-    for (const int32_t row : order)
-      if (row < 0 || row >= outputs) throw std::invalid_argument("weights: row order out of range");
-    PackedLinear packed(arena_, source.kind, format_named(format, source.kind), outputs, inputs, bias ? offsets.data() : nullptr);
-    pack(packed, source, row_order ? order.data() : nullptr);
-    PackedLinear& into = linear(layer, name);
-    into = std::move(packed);
-    return {format_name(into.view().format), into.bytes()};
-  }
-
-  void set_norm(int layer, const std::string& name, const Floats& values) {
-    if (layer < 0 && name == "norm") {
-      weights_.norm = copy(values);
-      return;
-    }
-    LayerWeights& l = at(layer);
-    if (name == "input_layernorm") l.input_norm = copy(values);
-    else if (name == "post_attention_layernorm") l.post_norm = copy(values);
-    else if (name == "q_norm") l.q_norm = copy(values);
-    else if (name == "k_norm") l.k_norm = copy(values);
-    else throw std::invalid_argument("weights: no norm '" + name + "'");
-  }
-
-  DecoderWeights take() { return std::move(weights_); }
-
- private:
-  void pack(PackedLinear& packed, const Source& source, const int32_t* order) {
-    std::mutex mutex;
-    std::exception_ptr failure;
-    {
-      const Unlocked unlocked;
-      team_->for_each(packed.view().tiles, 8, [&](int64_t begin, int64_t end) {
-        try {
-          packed.pack_tiles(source, order, static_cast<int>(begin), static_cast<int>(end));
-        } catch (...) {  // a team's body must not throw
-          const std::lock_guard<std::mutex> lock(mutex);
-          failure = std::current_exception();
-        }
-      });
-    }
-    if (failure) std::rethrow_exception(failure);
-  }
-  LayerWeights& at(int layer) {
-    if (layer < 0 || layer >= static_cast<int>(weights_.layers.size())) throw std::invalid_argument("weights: no such layer");
-    return weights_.layers[static_cast<size_t>(layer)];
-  }
-  PackedLinear& linear(int layer, const std::string& name) {
-    if (layer < 0) {
-      if (name == "embed_tokens") return weights_.embed;
-      if (name == "lm_head") return weights_.head;
-      throw std::invalid_argument("weights: no linear layer '" + name + "'");
-    }
-    LayerWeights& l = at(layer);
-    if (name == "q_proj") return l.q;
-    if (name == "k_proj") return l.k;
-    if (name == "v_proj") return l.v;
-    if (name == "o_proj") return l.o;
-    if (name == "gate_proj") return l.gate;
-    if (name == "up_proj") return l.up;
-    if (name == "down_proj") return l.down;
-    throw std::invalid_argument("weights: no linear layer '" + name + "'");
-  }
-
-  std::shared_ptr<Team> team_;
-  std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
-  DecoderWeights weights_;
-};
 
 // A decoder with the buffers of its results.
 class Model {
@@ -285,6 +161,9 @@ class Model {
     if (values.empty() || values.size() > INT_MAX) throw std::invalid_argument("argmax: a row of another length");
     return kernels_->argmax(values.data(), static_cast<int>(values.size()));
   }
+  PackedLinear embedding() const { return decoder_->weights().embed; }
+  PackedLinear head() const { return decoder_->weights().head.empty() ? embedding() : decoder_->weights().head; }
+  std::shared_ptr<Team> team() const { return team_; }
   std::string kernels() const { return kernels_->name; }
   int threads() const { return team_->size(); }
   nb::dict profile() {
@@ -324,6 +203,7 @@ NB_MODULE(_core, m) {
         "team"_a, "megabytes"_a = 256, "repeats"_a = 5);
   bind_sampling(m);
   bind_drafting(m);
+  bind_heads(m);
   nb::class_<Team>(m, "Team").def(nb::init<int>(), "threads"_a).def_prop_ro("size", &Team::size);
   nb::class_<Cache>(m, "Cache")
       .def("__init__",
@@ -340,6 +220,8 @@ NB_MODULE(_core, m) {
       .def(nb::init<int, std::shared_ptr<Team>>(), "layers"_a, "team"_a)
       .def("set_linear", &Weights::set_linear, "layer"_a, "name"_a, "kind"_a, nb::arg("data").noconvert(), "outputs"_a, "inputs"_a, "format"_a,
            nb::arg("row_order").noconvert().none() = nb::none(), nb::arg("bias").noconvert().none() = nb::none())
+      .def("share", &Weights::share, "name"_a, "linear"_a)
+      .def("set_entry", &Weights::set_entry, "kind"_a, "residual_is_normed"_a, "hands_on_normed"_a)
       .def("set_norm", &Weights::set_norm, "layer"_a, "name"_a, nb::arg("values").noconvert());
   nb::class_<Model>(m, "Model")
       .def(nb::init<int, int, int, int, int, int, float, int, float, const Floats&, Weights&, std::shared_ptr<Team>, const std::string&>(),
@@ -349,6 +231,9 @@ NB_MODULE(_core, m) {
            "caches"_a, nb::arg("logits").noconvert(), nb::arg("taps").noconvert(),
            "Computes and stages rows; returns logits [wanted, vocab] and features [rows, taps, hidden].")
       .def("first_layers", [](const Model& self, int layers) { return std::make_unique<Model>(self, layers); }, "layers"_a)
+      .def_prop_ro("embedding", &Model::embedding)
+      .def_prop_ro("head", &Model::head)
+      .def_prop_ro("team", &Model::team)
       .def("argmax", &Model::argmax, nb::arg("row").noconvert())
       .def_prop_ro("kernels", &Model::kernels)
       .def_prop_ro("threads", &Model::threads)

@@ -20,6 +20,7 @@ class Cache {
   int capacity() const { return capacity_; }
   int length() const { return length_; }
   int staged() const { return static_cast<int>(parents_.size()); }
+  const std::vector<int32_t>& parents() const { return parents_; }  // of the staged rows, as `stage` was told
   size_t bytes_per_token() const;
   KvHead head(int layer, int kv_head) const;
   int layers() const { return layers_; }
@@ -40,7 +41,8 @@ class Cache {
     Cache* cache_;
   };
 
-  // Opens a stage of rows with these parents (indices within the stage, -1: the last committed token).
+  // Makes the stage one of rows with these parents (indices within the stage, -1: the last committed token). Rows that
+  // were staged before and are among them, in their places, keep their keys and values.
   void stage(std::vector<int32_t>&& parents) noexcept;
   // Keeps the staged rows of `path` (root first, each the child of the one before) in order; forgets the others.
   // A path that is a prefix of the stage moves nothing. Throws std::invalid_argument on anything else than a path.

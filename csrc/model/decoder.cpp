@@ -83,7 +83,7 @@ class Forward : public Job {
   void work(Member& me) noexcept override;
 
  private:
-  static constexpr int kStagesOfLayer = 9, kOtherStages = 5;
+  static constexpr int kStagesOfLayer = 9, kOtherStages = 7;
 
   int piece(int tiles) const { return std::clamp(tiles / (8 * threads_) / 2 * 2, 2, kPieceTiles); }
   RowKind kind_of(const PackedLinear& w) const { return k_.row_kind(w.view().format); }
@@ -122,12 +122,16 @@ class Forward : public Job {
   Inputs<PrepareRow> inputs(Member& me, int rows, PrepareRow prepare) {
     return Inputs<PrepareRow>(*this, me, rows, prepare);
   }
-  auto normed(Member& me, const float* norm, unsigned kinds);
+  auto normed(Member& me, const std::vector<float>& norm, unsigned kinds);
+  auto joined(Member& me, unsigned kinds);
   auto attended(Member& me, unsigned kinds);
 
   void embed(Member& me);
+  void join(int64_t i);
   void tap(Member& me, int state);
   void project_heads(Member& me, const LayerWeights& layer, int index);
+  template <class Rows>
+  void project_from(Member& me, const LayerWeights& layer, int index, Rows x);
   void project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, int role, int unit);
   void finish_head(int thread, const LayerWeights& layer, int index, int role, int row, int head, const float* out);
   void attention(Member& me, int index);
@@ -154,7 +158,7 @@ class Forward : public Job {
   bool split_;  // chunks of a group go to different threads
   size_t bytes_ = 0;
 
-  float *hidden_, *cos_, *sin_, *queries_, *attended_, *parts_;
+  float *hidden_, *joined_, *cos_, *sin_, *queries_, *attended_, *parts_;
   Prepared shared_, activation_;
   struct Private {
     Prepared rows;
@@ -171,6 +175,8 @@ void Forward::lay_out(uint8_t* base) {
   const size_t n = n_, heads = shape_.heads, half = shape_.head_dim / 2;
   const int widest = std::max({shape_.hidden, shape_.heads * shape_.head_dim, shape_.intermediate});
   hidden_ = space.take<float>(n * shape_.hidden);
+  const int pair = d_.weights_->entry.kind == Entry::Kind::tokens ? 0 : 2 * shape_.hidden;
+  joined_ = space.take<float>(n * pair);
   cos_ = space.take<float>(n * half);
   sin_ = space.take<float>(n * half);
   queries_ = space.take<float>(n * heads * shape_.head_dim);
@@ -180,7 +186,7 @@ void Forward::lay_out(uint8_t* base) {
     for (int kind = 0; kind < kKinds; kind++)
       p.rows[kind] = space.take<uint8_t>(n * k_.row_bytes(static_cast<RowKind>(kind), inputs));
   };
-  const int row_inputs = std::max(shape_.hidden, shape_.heads * shape_.head_dim);
+  const int row_inputs = std::max({shape_.hidden, shape_.heads * shape_.head_dim, pair});
   if (!alone_) prepared(shared_, row_inputs);
   prepared(activation_, shape_.intermediate);
   private_.resize(static_cast<size_t>(threads_));
@@ -241,20 +247,6 @@ void Forward::prepare_all(const Prepared& into, unsigned kinds, int inputs, int6
     }
 }
 
-// Embeddings, and the rotary angles of each row, in float32 as transformers computes them.
-void Forward::embed(Member& me) {
-  const int half = shape_.head_dim / 2;
-  share(me, n_, 1, [&](int64_t i, int64_t) {
-    d_.weights_->embed.unpack_row(batch_.tokens[i], hidden_row(i));
-    const float position = static_cast<float>(plan_.rows[i].position);
-    for (int j = 0; j < half; j++) {
-      const double angle = position * shape_.inv_freq[j];
-      cos_[i * half + j] = static_cast<float>(std::cos(angle)) * shape_.rope_scale;
-      sin_[i * half + j] = static_cast<float>(std::sin(angle)) * shape_.rope_scale;
-    }
-  });
-}
-
 // Copies hidden state `state` of all rows where it was asked for.
 void Forward::tap(Member& me, int state) {
   const size_t taps = batch_.taps.size();
@@ -267,11 +259,22 @@ void Forward::tap(Member& me, int state) {
       });
 }
 
-// The hidden state of every row, normed.
-auto Forward::normed(Member& me, const float* norm, unsigned kinds) {
-  return inputs(me, n_, [this, norm, kinds, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
-    k_.rms_norm(hidden_row(i), norm, shape_.hidden, shape_.norm_eps, mine);
-    prepare_all(into, kinds, shape_.hidden, i, mine);
+// The hidden state of every row, normed if there is a norm.
+auto Forward::normed(Member& me, const std::vector<float>& norm, unsigned kinds) {
+  return inputs(me, n_, [this, &norm, kinds, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
+    const float* x = hidden_row(i);
+    if (!norm.empty()) {
+      k_.rms_norm(x, norm.data(), shape_.hidden, shape_.norm_eps, mine);
+      x = mine;
+    }
+    prepare_all(into, kinds, shape_.hidden, i, x);
+  });
+}
+
+// A drafting head's embeddings and states.
+auto Forward::joined(Member& me, unsigned kinds) {
+  return inputs(me, n_, [this, kinds](const Prepared& into, int64_t i) {
+    prepare_all(into, kinds, 2 * shape_.hidden, i, joined_ + static_cast<size_t>(i) * 2 * shape_.hidden);
   });
 }
 
@@ -293,9 +296,51 @@ auto Forward::attended(Member& me, unsigned kinds) {
   });
 }
 
+// Embeddings, and the rotary angles of each row, in float32 as transformers computes them.
+void Forward::embed(Member& me) {
+  const int half = shape_.head_dim / 2;
+  share(me, n_, 1, [&](int64_t i, int64_t) {
+    if (d_.weights_->entry.kind == Entry::Kind::tokens) d_.weights_->embed.unpack_row(batch_.tokens[i], hidden_row(i));
+    else join(i);
+    const float position = static_cast<float>(plan_.rows[i].position);
+    for (int j = 0; j < half; j++) {
+      const double angle = position * shape_.inv_freq[j];
+      cos_[i * half + j] = static_cast<float>(std::cos(angle)) * shape_.rope_scale;
+      sin_[i * half + j] = static_cast<float>(std::sin(angle)) * shape_.rope_scale;
+    }
+  });
+  if (d_.weights_->entry.kind != Entry::Kind::eagle) return;
+  const PackedLinear& fc = d_.weights_->entry.fc;
+  auto x = joined(me, kinds_of({&fc}));
+  share(me, fc.view().tiles, piece(fc.view().tiles), [&](int64_t begin, int64_t end) {
+    add_linear(me.thread, fc, x.get(), static_cast<int>(begin), static_cast<int>(end));
+  });
+}
+
+// A drafting head's row: its token's embedding and its state side by side, and where the residual begins.
+void Forward::join(int64_t i) {
+  const Entry& entry = d_.weights_->entry;
+  const int hidden = shape_.hidden;
+  float *embedding = joined_ + static_cast<size_t>(i) * 2 * hidden, *state = embedding + hidden;
+  d_.weights_->embed.unpack_row(batch_.tokens[i], embedding);
+  std::memcpy(state, batch_.states.data() + static_cast<size_t>(i) * hidden, hidden * sizeof(float));
+  float* residual = hidden_row(i);
+  if (entry.kind == Entry::Kind::eagle) std::fill(residual, residual + hidden, 0.0f);
+  else std::memcpy(residual, state, hidden * sizeof(float));
+  if (!entry.embed_norm.empty()) k_.rms_norm(embedding, entry.embed_norm.data(), hidden, shape_.norm_eps, embedding);
+  if (!entry.state_norm.empty()) k_.rms_norm(state, entry.state_norm.data(), hidden, shape_.norm_eps, state);
+  if (entry.residual_is_normed) std::memcpy(residual, state, hidden * sizeof(float));
+}
+
 // Queries, keys and values, whole heads at a time, so that norms, rotation and storing follow at once.
 void Forward::project_heads(Member& me, const LayerWeights& layer, int index) {
-  auto x = normed(me, layer.input_norm.data(), kinds_of({&layer.q, &layer.k, &layer.v}));
+  const unsigned kinds = kinds_of({&layer.q, &layer.k, &layer.v});
+  if (index == 0 && d_.weights_->entry.kind == Entry::Kind::eagle3) project_from(me, layer, index, joined(me, kinds));
+  else project_from(me, layer, index, normed(me, layer.input_norm, kinds));
+}
+
+template <class Rows>
+void Forward::project_from(Member& me, const LayerWeights& layer, int index, Rows x) {
   const int heads_in_unit = 16 / std::gcd(16, shape_.head_dim);  // so that a unit begins on a tile
   const int q_units = (shape_.heads + heads_in_unit - 1) / heads_in_unit;
   const int kv_units = (shape_.kv_heads + heads_in_unit - 1) / heads_in_unit;
@@ -400,7 +445,7 @@ void Forward::project_out(Member& me, const LayerWeights& layer) {
 }
 
 void Forward::gate_and_up(Member& me, const LayerWeights& layer) {
-  auto x = normed(me, layer.post_norm.data(), kinds_of({&layer.gate, &layer.up}));
+  auto x = normed(me, layer.post_norm, kinds_of({&layer.gate, &layer.up}));
   const int tiles = layer.gate.view().tiles;
   const RowKind kind = kind_of(layer.down);
   share(me, tiles, piece(tiles), [&](int64_t from, int64_t to) {
@@ -427,13 +472,19 @@ void Forward::project_down(Member& me, const LayerWeights& layer) {
   });
 }
 
-// The last hidden state, after the norm, where it was asked for.
+// The last hidden state, after the norm unless a drafting head hands it on without, where it was asked for.
 void Forward::last_state(Member& me) {
   const size_t taps = batch_.taps.size();
   if (std::find(batch_.taps.begin(), batch_.taps.end(), shape_.layers) == batch_.taps.end()) return;
+  const std::vector<float>& norm = d_.weights_->norm;
+  const Entry& entry = d_.weights_->entry;
+  const bool normed = !norm.empty() && (entry.kind == Entry::Kind::tokens || entry.hands_on_normed);
   share(me, n_, 1, [&](int64_t i, int64_t) {
-    float* state = private_[me.thread].norm;
-    k_.rms_norm(hidden_row(i), d_.weights_->norm.data(), shape_.hidden, shape_.norm_eps, state);
+    const float* state = hidden_row(i);
+    if (normed) {
+      k_.rms_norm(state, norm.data(), shape_.hidden, shape_.norm_eps, private_[me.thread].norm);
+      state = private_[me.thread].norm;
+    }
     for (size_t t = 0; t < taps; t++)
       if (batch_.taps[t] == shape_.layers)
         std::memcpy(features_ + (i * taps + t) * shape_.hidden, state, shape_.hidden * sizeof(float));
@@ -445,9 +496,14 @@ void Forward::head(Member& me) {
   if (wanted_ == 0) return;
   const PackedLinear& head = d_.weights_->head.empty() ? d_.weights_->embed : d_.weights_->head;
   const unsigned kinds = kinds_of({&head});
-  auto x = inputs(me, wanted_, [this, kinds, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
-    k_.rms_norm(hidden_row(batch_.logits[i]), d_.weights_->norm.data(), shape_.hidden, shape_.norm_eps, mine);
-    prepare_all(into, kinds, shape_.hidden, i, mine);
+  const std::vector<float>& norm = d_.weights_->norm;
+  auto x = inputs(me, wanted_, [this, kinds, &norm, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
+    const float* state = hidden_row(batch_.logits[i]);
+    if (!norm.empty()) {
+      k_.rms_norm(state, norm.data(), shape_.hidden, shape_.norm_eps, mine);
+      state = mine;
+    }
+    prepare_all(into, kinds, shape_.hidden, i, state);
   });
   const Linear& view = head.view();
   const size_t stride = static_cast<size_t>(view.tiles) * kTile;
@@ -477,18 +533,33 @@ Decoder::Decoder(DecoderShape shape, DecoderWeights weights, std::shared_ptr<Tea
     require(!w.empty() && w.view().outputs == outputs && w.view().inputs == inputs, "a weight has another shape than the model says");
   };
   const auto sized = [&](const std::vector<float>& norm, int n) { require(norm.size() == static_cast<size_t>(n), "a norm has another size than the model says"); };
+  const auto sized_if_there = [&](const std::vector<float>& norm, int n) {
+    if (!norm.empty()) sized(norm, n);
+  };
+  const Entry& entry = weights_->entry;
+  const bool drafts = entry.kind != Entry::Kind::tokens, pairs = entry.kind == Entry::Kind::eagle3;
+  require(s.outputs >= 0 && s.outputs <= kMostOutputs, "the head's outputs are out of range");
+  require(!drafts || s.hidden <= kMostInputs / 2, "a drafting head is too wide");
   shaped(weights_->embed, s.vocab, s.hidden);
-  if (!weights_->head.empty()) shaped(weights_->head, s.vocab, s.hidden);
-  sized(weights_->norm, s.hidden);
-  for (const LayerWeights& layer : weights_->layers) {
-    shaped(layer.q, s.heads * s.head_dim, s.hidden);
-    shaped(layer.k, s.kv_heads * s.head_dim, s.hidden);
-    shaped(layer.v, s.kv_heads * s.head_dim, s.hidden);
+  if (!weights_->head.empty()) shaped(weights_->head, outputs(), s.hidden);
+  else require(outputs() == s.vocab, "there is no head of so many outputs");
+  if (entry.kind == Entry::Kind::eagle) shaped(entry.fc, s.hidden, 2 * s.hidden);
+  sized_if_there(entry.embed_norm, s.hidden);
+  sized_if_there(entry.state_norm, s.hidden);
+  if (drafts) sized_if_there(weights_->norm, s.hidden);
+  else sized(weights_->norm, s.hidden);
+  for (size_t l = 0; l < weights_->layers.size(); l++) {
+    const LayerWeights& layer = weights_->layers[l];
+    const int inputs = pairs && l == 0 ? 2 * s.hidden : s.hidden;
+    shaped(layer.q, s.heads * s.head_dim, inputs);
+    shaped(layer.k, s.kv_heads * s.head_dim, inputs);
+    shaped(layer.v, s.kv_heads * s.head_dim, inputs);
     shaped(layer.o, s.hidden, s.heads * s.head_dim);
     shaped(layer.gate, s.intermediate, s.hidden);
     shaped(layer.up, s.intermediate, s.hidden);
     shaped(layer.down, s.hidden, s.intermediate);
-    sized(layer.input_norm, s.hidden);
+    if (drafts && l == 0) sized_if_there(layer.input_norm, s.hidden);
+    else sized(layer.input_norm, s.hidden);
     sized(layer.post_norm, s.hidden);
     if (!layer.q_norm.empty()) sized(layer.q_norm, s.head_dim);
     if (!layer.k_norm.empty()) sized(layer.k_norm, s.head_dim);
@@ -501,13 +572,18 @@ Decoder::Decoder(const Decoder& whole, int layers)
   shape_.layers = layers;
 }
 
-int Decoder::logits_stride() const { return (shape_.vocab + kTile - 1) / kTile * kTile; }
+int Decoder::outputs() const { return shape_.outputs > 0 ? shape_.outputs : shape_.vocab; }
+
+int Decoder::logits_stride() const { return (outputs() + kTile - 1) / kTile * kTile; }
 
 Decoder::~Decoder() { team_->wait_idle(); }
 
 void Decoder::forward(Batch batch, float* logits, float* features) {
   const Team::Turn turn = team_->turn();
   const std::vector<Cache::Use> uses = use_all(batch.caches);
+  const bool drafts = weights_->entry.kind != Entry::Kind::tokens;
+  if (batch.states.size() != (drafts ? batch.tokens.size() * static_cast<size_t>(shape_.hidden) : 0))
+    throw std::invalid_argument("forward: states of another size");
   Plan plan = make_plan(shape_, batch);
   const auto forward = std::make_shared<Forward>(*this, batch, std::move(plan), logits, features);
   workspace_.reserve(forward->bytes());

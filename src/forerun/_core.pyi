@@ -57,6 +57,10 @@ class Weights:
         bias: Floats | None = None,
     ) -> tuple[str, int]:
         """Pack one tensor; returns the format it is executed in and its bytes."""
+    def share(self, name: str, linear: Linear) -> None:
+        """Another model's embedding or head."""
+    def set_entry(self, kind: str, residual_is_normed: bool, hands_on_normed: bool) -> None:
+        """The weights become a drafting head's: eagle or eagle3."""
     def set_norm(self, layer: int, name: str, values: Floats) -> None: ...
 
 class Model:
@@ -84,6 +88,12 @@ class Model:
         """Compute and stage rows; logits [wanted, vocab] and features [rows, taps, hidden]."""
     def first_layers(self, layers: int) -> Model:
         """The first layers, then the norm and the head; the weights are shared."""
+    @property
+    def embedding(self) -> Linear: ...
+    @property
+    def head(self) -> Linear: ...
+    @property
+    def team(self) -> Team: ...
     def argmax(self, row: Floats) -> int: ...
     @property
     def kernels(self) -> str: ...
@@ -178,3 +188,122 @@ class SuffixDrafter:
     @property
     def bytes(self) -> int:
         """Memory held, `past` aside."""
+
+class Linear:
+    """A packed linear layer."""
+
+    def __init__(
+        self,
+        team: Team,
+        kind: str,
+        data: Bytes,
+        outputs: int,
+        inputs: int,
+        format: str,
+        bias: Floats | None = None,
+    ) -> None: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+
+class HeadRanking:
+    """How drafting heads rank tokens; `sampling/fused.py` makes it from a pipeline."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        prompt_length: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        log_min_p: float | None,
+        coupled: bool,
+        processes: bool,
+        counts_history: bool,
+        repetition: float,
+        presence: float,
+        frequency: float,
+        bias_tokens: Ints,
+        bias: Floats,
+        forbidden: Ints,
+        end_tokens: Ints,
+        min_tokens: int,
+        seed: int,
+    ) -> None: ...
+
+class EagleHead:
+    """An EAGLE head; `weights` have an entry, `fc` reduces the target's features where it is not the
+    entry's."""
+
+    def __init__(
+        self,
+        hidden: int,
+        intermediate: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        vocab: int,
+        outputs: int,
+        norm_eps: float,
+        rope_scale: float,
+        inv_freq: Floats,
+        weights: Weights,
+        fc: Linear | None,
+        fc_norm: Floats,
+        fc_norms: int,
+        tokens: Ints,
+        team: Team,
+        kernels: str,
+    ) -> None: ...
+    @property
+    def features(self) -> int:
+        """Values of a token's features."""
+
+class EagleDrafter:
+    """An EAGLE head's drafts for one text; `kv` is f32 or f16."""
+
+    def __init__(self, head: EagleHead, ranking: HeadRanking, kv: str, capacity: int) -> None: ...
+    def begin(self) -> None: ...
+    def observe(self, tokens: Ints, features: Floats | None) -> None:
+        """Tokens that follow, and the features of the token before each, [n, features]; None for the
+        first."""
+    def truncate(self, length: int) -> None: ...
+    def propose(
+        self, nodes: int, depth: int, least_chance: float
+    ) -> tuple[list[int], list[int], list[float]]:
+        """Tokens, parents (0: the root) and chances of a tree's nodes."""
+    @property
+    def length(self) -> int: ...
+    @property
+    def computed(self) -> int:
+        """Rows in the cache."""
+    @property
+    def logits(self) -> Floats:
+        """Of the token that follows the text, as the last proposal had them; empty if there are none."""
+
+class MedusaHeads:
+    """Medusa's heads: the blocks of each, and its output layer."""
+
+    def __init__(
+        self, heads: list[tuple[list[Linear], Linear]], tokens: Ints, team: Team, kernels: str
+    ) -> None: ...
+    def logits(self, head: int, state: Floats) -> Floats: ...
+
+class MedusaDrafter:
+    """Medusa's drafts for one text."""
+
+    def __init__(self, heads: MedusaHeads, ranking: HeadRanking) -> None: ...
+    def begin(self) -> None: ...
+    def observe(self, tokens: Ints, features: Floats | None) -> None: ...
+    def truncate(self, length: int) -> None: ...
+    def propose(
+        self, nodes: int, depth: int, least_chance: float
+    ) -> tuple[list[int], list[int], list[float]]:
+        """Tokens, parents (0: the root) and chances of a tree's nodes."""
+    @property
+    def length(self) -> int: ...

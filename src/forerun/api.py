@@ -40,7 +40,12 @@ from forerun.models.sequence import Sequence as TargetSequence
 from forerun.planning import Allowance, Planner, keep_within, make_planner, parse_size
 from forerun.roster import Circumstances, Roster, check_names
 from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRanker, ConstrainedRule, Constraint
-from forerun.sampling.fused import FusedCoupledRanker, FusedCoupledRule, FusedRejectionRule
+from forerun.sampling.fused import (
+    FusedCoupledRanker,
+    FusedCoupledRule,
+    FusedRejectionRule,
+    new_head_ranking,
+)
 from forerun.sampling.grammar import Grammars
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
@@ -50,6 +55,7 @@ from forerun.text.stops import Ending
 from forerun.tuning import Choice, known_choice
 
 if TYPE_CHECKING:
+    from forerun import _core
     from forerun.drafters.model import Ranker
     from forerun.models.backend import Backend
     from forerun.text.chat import Message
@@ -315,6 +321,9 @@ class Engine:
             )
             return ranks if constraint is None else ConstrainedRanker(ranks, constraint)
 
+        def head_ranking() -> _core.HeadRanking:
+            return new_head_ranking(self._pipeline(params, len(prompt)), seed)
+
         chosen = drafter or self.drafter
         if not isinstance(chosen, str) and not hasattr(chosen, "propose"):
             refuse("drafter", chosen, "a name, several with commas between, or a drafter")
@@ -325,11 +334,8 @@ class Engine:
         names = chosen if isinstance(chosen, str) else "none"
         self.check_drafter(names)
         taken = 0 if self._allowance is None else self._allowance.take_text(names, longest)
-        guesser = (
-            self._roster.make(chosen, Circumstances(longest + STAGED_ROWS, ranker))
-            if isinstance(chosen, str)
-            else chosen
-        )
+        circumstances = Circumstances(longest + STAGED_ROWS, ranker, head_ranking)
+        guesser = self._roster.make(chosen, circumstances) if isinstance(chosen, str) else chosen
         ending = Ending(
             StreamDecoder(self.tokenizer, continues=continues or constraint is not None),
             params.stop,

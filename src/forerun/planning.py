@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forerun.errors import InputError
+from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.memory import (
     BYTES_A_TOKEN,
     SUFFIX_BYTES,
@@ -63,7 +64,7 @@ class Planner:
 
     Attributes:
         target: the model.
-        drafters: names as for `forerun.roster`; `eagle` is a head of the usual size.
+        drafters: names as for `forerun.roster`; a head counts as an EAGLE-3 head of the usual size.
         drafts: the draft models among them, by the drafter's name.
         dtype, kv: as for `forerun.load`.
         gpu: the model lives in a GPU's memory: the program there is another.
@@ -78,7 +79,7 @@ class Planner:
 
     def at(self, context: int) -> Plan:
         """What is resident when a text fills `context` tokens."""
-        taps = 3 if any(name.partition(":")[0] == "eagle" for name in self.drafters) else 0
+        taps = 3 if any(name.partition(":")[0] in DRAFTER_NAMES for name in self.drafters) else 0
         model = _share("model", self._memory(self.target, context, taps))
         program = GPU_PROGRAM if self.gpu else program_bytes(self.target.config.vocab_size)
         drafters = [self._drafter(name, context) for name in self.drafters]
@@ -111,7 +112,7 @@ class Planner:
             memory = self._memory(self.target, context)
             kv = memory.kv * min(layers, config.layers) // config.layers
             return Share(name, kv=kv, activations=memory.activations)
-        if kind == "eagle":
+        if kind in DRAFTER_NAMES:
             return self._eagle(name, context)
         return Share(name)
 

@@ -6,13 +6,17 @@ lookup           prompt lookup
 suffix           suffix matching, in the text and in texts to remember
 draft:MODEL      a draft model of the same vocabulary: a file, a folder, a hub id or a known name
 skip:K           the target's own first K layers and its head; `skip` takes a third of the layers
+head:DIR         a trained head (EAGLE, EAGLE-3, Medusa): a folder or a hub id; eagle:DIR, eagle3:DIR and
+                 medusa:DIR also say of which family it must be; a folder's path alone is enough
 NAME,NAME,...    a cascade of these, the cheapest first
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from forerun.arguments import refuse
@@ -20,15 +24,18 @@ from forerun.core.protocols import Drafter
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.errors import InputError
+from forerun.models.heads.head import DRAFTER_NAMES
 
 if TYPE_CHECKING:
     from forerun import _core
+    from forerun.backends.cpu.heads import CpuHead
     from forerun.drafters.model import Ranker
     from forerun.models.backend import Backend
+    from forerun.models.heads import Head
     from forerun.text.tokenizer import Tokenizer
 
 AUTO = "suffix"
-NAMES = "auto, none, lookup, suffix, draft:MODEL, skip:K, or several with commas between"
+NAMES = "auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR, or several with commas between"
 TAKES_DETAIL = ("draft", "skip")
 ENOUGH_IN_COMMON = 0.99
 """A draft model may spell so many of its tokens' ids otherwise than the target that this share is left: some
@@ -42,10 +49,12 @@ class Circumstances:
     Attributes:
         longest: tokens that the text may come to have.
         ranker: makes what turns a draft model's logits into candidates (each needs one of its own).
+        head_ranking: the same for drafting heads.
     """
 
     longest: int
     ranker: Callable[[], Ranker]
+    head_ranking: Callable[[], _core.HeadRanking]
 
 
 @runtime_checkable
@@ -53,6 +62,13 @@ class Layered(Protocol):
     """A backend that can give a smaller one: its first layers and its head, sharing the weights."""
 
     def first_layers(self, layers: int) -> Backend: ...
+
+
+@runtime_checkable
+class Headed(Protocol):
+    """A backend that can load drafting heads beside its model."""
+
+    def load_head(self, head: Head) -> CpuHead: ...
 
 
 class Roster:
@@ -76,6 +92,7 @@ class Roster:
         self.past: _core.SuffixIndex | None = None
         """Texts to remember."""
         self._guides: dict[str, Backend] = {}
+        self._heads: dict[str, CpuHead] = {}
 
     def check(self, names: str) -> None:
         """Refuse what cannot be used; load the models that are named.
@@ -86,6 +103,8 @@ class Roster:
         for name in check_names(names):
             if name.partition(":")[0] in TAKES_DETAIL:
                 self._guide(name)
+            elif name.partition(":")[0] in DRAFTER_NAMES:
+                self._head(name)
 
     def make(self, names: str, circumstances: Circumstances) -> Drafter:
         """A new drafter for one text."""
@@ -99,7 +118,8 @@ class Roster:
 
     def runs_model(self, names: str) -> bool:
         """Whether drafting costs forwards of a model."""
-        return any(name.partition(":")[0] in TAKES_DETAIL for name in check_names(names))
+        kinds = (*TAKES_DETAIL, *DRAFTER_NAMES)
+        return any(name.partition(":")[0] in kinds for name in check_names(names))
 
     def _one(self, name: str, circumstances: Circumstances) -> Drafter:
         if name == "none":
@@ -110,12 +130,41 @@ class Roster:
             from forerun.drafters.suffix import SuffixDrafter
 
             return SuffixDrafter(self.past)
+        if name.partition(":")[0] in DRAFTER_NAMES:
+            return self._head_drafter(name, circumstances)
         from forerun.drafters.model import ModelDrafter
         from forerun.models.guide import Guide
 
         backend = self._guide(name)
         capacity = min(circumstances.longest, backend.config.context)
         return ModelDrafter(Guide(backend, capacity), circumstances.ranker(), name.partition(":")[0])
+
+    def _head_drafter(self, name: str, circumstances: Circumstances) -> Drafter:
+        from forerun import _core
+        from forerun.drafters.heads import HeadDrafter
+
+        head, ranking = self._head(name), circumstances.head_ranking()
+        core: _core.EagleDrafter | _core.MedusaDrafter
+        if isinstance(head.core, _core.MedusaHeads):
+            core = _core.MedusaDrafter(head.core, ranking)
+        else:
+            core = _core.EagleDrafter(head.core, ranking, head.kv, circumstances.longest)
+        return HeadDrafter(core, head.taps, head.name)
+
+    def _head(self, name: str) -> CpuHead:
+        """The head behind `head:DIR`."""
+        if name not in self._heads:
+            from forerun.models.heads import open_head
+            from forerun.models.hub import resolve_model
+
+            family, _, where = name.partition(":")
+            if not isinstance(self._target, Headed):
+                raise InputError(f"drafter {name}: this backend does not run heads; choose another drafter")
+            head = open_head(resolve_model(where))
+            if family not in ("head", head.family):
+                raise InputError(f"{where} is of the family {head.family}; write {head.family}:{where}")
+            self._heads[name] = self._target.load_head(head)
+        return self._heads[name]
 
     def _guide(self, name: str) -> Backend:
         """The model behind `draft:MODEL` or `skip:K`."""
@@ -148,13 +197,16 @@ def check_names(names: str) -> list[str]:
     """
     if not isinstance(names, str):
         refuse("drafter", names, f"a text: {NAMES}")
-    found = [AUTO if name == "auto" else name for name in map(str.strip, names.split(","))]
+    found = [AUTO if name == "auto" else head_named(name) for name in map(str.strip, names.split(","))]
     for name in found:
         kind, colon, detail = name.partition(":")
-        if kind not in ("none", "lookup", "suffix", "draft", "skip") or (colon and kind not in TAKES_DETAIL):
+        takes_detail = kind in TAKES_DETAIL or kind in DRAFTER_NAMES
+        if not (takes_detail or kind in ("none", "lookup", "suffix")) or (colon and not takes_detail):
             raise InputError(f"there is no drafter {name!r}; choose among {NAMES}")
         if kind == "draft" and not detail:
             raise InputError("draft needs a model; write draft:MODEL with a file, a folder or a hub id")
+        if kind in DRAFTER_NAMES and not detail:
+            raise InputError(f"{kind} needs a head; write {kind}:DIR with its folder or a hub id")
         if kind == "skip" and colon and not (detail.isdecimal() and int(detail) >= 1):
             raise InputError(f"drafter {name!r}: give a number of layers, at least 1, such as skip:4")
     if len(found) > 1 and "none" in found:
@@ -162,6 +214,15 @@ def check_names(names: str) -> list[str]:
     if len(set(found)) < len(found):
         raise InputError(f"drafter {names!r} names one twice")
     return found
+
+
+def head_named(name: str) -> str:
+    """A folder that holds a head is a drafter's name too."""
+    if os.sep not in name or ":" in name:
+        return name
+    from forerun.models.heads import is_head
+
+    return f"head:{name}" if is_head(Path(name)) else name
 
 
 def refuse_other_vocabulary(model: str, target: Tokenizer, draft: Tokenizer) -> None:

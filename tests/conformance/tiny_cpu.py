@@ -39,13 +39,20 @@ def tiny_cpu_backend(
         eos_token_ids=(vocab_size - 1,),
         name="tiny",
     )
+    tensors = {
+        name: Tensor(name, "F32", values.shape, np.frombuffer(values.tobytes(), dtype=np.uint8))
+        for name, values in tiny_weights(config, sharpness).items()
+    }
+    checkpoint = Checkpoint(Path("tiny"), config, tensors, "hf", {})
+    return load_backend(checkpoint, dtype=dtype, threads=2)
+
+
+def tiny_weights(config: ModelConfig, sharpness: float = 3.0) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(1)
-    tensors = {}
+    made = {}
     for name, shape in expected_tensors(config):
         values = np.ones(shape) if len(shape) == 1 else draw.normal(size=shape) * 1.5 / np.sqrt(shape[-1])
         if name == "lm_head.weight":
             values *= sharpness
-        data = np.frombuffer(values.astype(np.float32).tobytes(), dtype=np.uint8)
-        tensors[name] = Tensor(name, "F32", shape, data)
-    checkpoint = Checkpoint(Path("tiny"), config, tensors, "hf", {})
-    return load_backend(checkpoint, dtype=dtype, threads=2)
+        made[name] = values.astype(np.float32)
+    return made

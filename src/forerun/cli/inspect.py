@@ -53,11 +53,19 @@ class Facts(TypedDict):
 @click.argument("model", default=DEFAULT_MODEL)
 @json_option
 def inspect(model: str, as_json: bool) -> None:
-    """Show a model's architecture, sizes, quantisation, memory needs and tokenizer."""
+    """Show a model's architecture, sizes, quantisation, memory needs and tokenizer; or a drafting head."""
     from forerun.models.checkpoint import open_checkpoint
+    from forerun.models.heads import is_head, open_head
     from forerun.models.hub import resolve_model
 
-    facts = describe(open_checkpoint(resolve_model(model)))
+    path = resolve_model(model)
+    if path.is_dir() and is_head(path):
+        from forerun.cli.inspect_head import describe_head, head_as_text
+
+        found = describe_head(open_head(path))
+        print(json.dumps(found, indent=2) if as_json else head_as_text(found))
+        return
+    facts = describe(open_checkpoint(path))
     print(json.dumps(facts, indent=2) if as_json else as_text(facts))
 
 

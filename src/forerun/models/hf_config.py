@@ -86,7 +86,7 @@ def config_from_hf(
     head_dim = _head_dim(fields, family, hidden, heads)
     check_heads(heads, kv_heads, head_dim, source)
     context = fields.integer("max_position_embeddings", 1, LONGEST_CONTEXT, default=DEFAULT_CONTEXT[family])
-    frequencies, rope_scale = _rope(fields, head_dim, context)
+    frequencies, rope_scale = read_rope(fields, head_dim, context)
     ends = _as_list(values.get("eos_token_id")) + _as_list(generation.get("eos_token_id"))
     begins = token_ids(_as_list(values.get("bos_token_id"))[:1], vocab, source)
     return ModelConfig(
@@ -155,7 +155,7 @@ def _head_dim(fields: Fields, family: str, hidden: int, heads: int) -> int:
     return fields.integer("head_dim", 2, LARGEST_HEAD)
 
 
-def _rope(fields: Fields, head_dim: int, context: int) -> tuple[Frequencies, float]:
+def read_rope(fields: Fields, head_dim: int, context: int) -> tuple[Frequencies, float]:
     """Frequencies and the factor on cos and sin, from transformers' older keys (rope_theta, rope_scaling) or
     its newer one (rope_parameters)."""
     given = fields.values.get("rope_scaling") or fields.values.get("rope_parameters") or {}

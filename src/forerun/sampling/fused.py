@@ -118,6 +118,32 @@ def new_chooser(pipeline: Pipeline, seed: int, kernels: str = "") -> _core.Choos
     )
 
 
+def new_head_ranking(pipeline: Pipeline, seed: int) -> _core.HeadRanking:
+    """What a drafting head's logits are ranked by: as `ranking.CoupledRanker` does, with the noise that the
+    target will get; for the rejection rule by probability, each candidate chosen and not drawn."""
+    params = pipeline.params
+    return _core.HeadRanking(
+        vocab_size=pipeline.vocab_size,
+        prompt_length=pipeline.prompt_length,
+        temperature=params.temperature,
+        top_k=0 if params.top_k >= pipeline.vocab_size else params.top_k,
+        top_p=params.top_p,
+        log_min_p=float(log(np.array([params.min_p]))[0]) if params.min_p > 0 else None,
+        coupled=params.acceptance == "coupled",
+        processes=not pipeline.plain,
+        counts_history=pipeline.counts_history,
+        repetition=float(np.float32(params.repetition_penalty)),
+        presence=float(np.float32(params.presence_penalty)),
+        frequency=float(np.float32(params.frequency_penalty)),
+        bias_tokens=pipeline.bias_tokens.astype(np.int32),
+        bias=pipeline.bias,
+        forbidden=pipeline.forbidden.astype(np.int32),
+        end_tokens=pipeline.end_tokens.astype(np.int32),
+        min_tokens=min(params.min_tokens, 2**31 - 1),
+        seed=seed,
+    )
+
+
 def fused_token_logprob(logits: Floats, token: int, top: int, kernels: str = "") -> TokenLogprob:
     """As `logprobs.token_logprob`."""
     found = _core.log_probabilities(logits, token, min(top, logits.size), kernels)

@@ -49,6 +49,7 @@ class Pipeline:
         forbidden: ids that are banned or not among the allowed.
         end_tokens: ids that are out while the answer has less than `params.min_tokens`.
         counts_history: whether there is a penalty.
+        plain: steps 1 to 5 have nothing to do.
 
     Raises:
         InputError: a token id outside the vocabulary, or nothing left to choose.
@@ -69,7 +70,7 @@ class Pipeline:
         self.counts_history = params.repetition_penalty != 1 or bool(
             params.presence_penalty or params.frequency_penalty
         )
-        self._plain = not (bias or self.counts_history or self.forbidden.size or params.min_tokens)
+        self.plain = not (bias or self.counts_history or self.forbidden.size or params.min_tokens)
         self._counted = 0
         self._seen = np.zeros(vocab_size, dtype=np.bool_)
         self._counts = np.zeros(vocab_size, dtype=np.int32)
@@ -86,7 +87,7 @@ class Pipeline:
             allowed: uint32 [vocabulary / 32, rounded up], what a grammar allows here: token t's bit is t mod
                 32 of word t div 32, the lowest being 0; None allows all.
         """
-        if self._plain and allowed is None:
+        if self.plain and allowed is None:
             return logits
         logits = logits.copy()
         logits[self.bias_tokens] += self.bias

@@ -19,9 +19,8 @@ PREFIX = "model."
 
 def read_folder(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder by canonical names. InputError if a shard or a tensor is missing."""
-    entries = read_safetensors(folder / SINGLE) if (folder / SINGLE).exists() else _read_shards(folder)
     tensors: dict[str, Tensor] = {}
-    for name, entry in entries.items():
+    for name, entry in read_entries(folder).items():
         if name.endswith(".rotary_emb.inv_freq"):  # old files store it; it is computed from the configuration
             continue
         if entry.dtype not in KINDS_OF_DTYPES:
@@ -34,6 +33,11 @@ def read_folder(folder: Path) -> dict[str, Tensor]:
             raise InputError(f"tensor {canonical!r} in {folder} is there twice, with and without {PREFIX!r}")
         tensors[canonical] = Tensor(canonical, KINDS_OF_DTYPES[entry.dtype], entry.shape, entry.data)
     return tensors
+
+
+def read_entries(folder: Path) -> dict[str, Entry]:
+    """All tensors as the files have them. InputError if a shard or a tensor is missing."""
+    return read_safetensors(folder / SINGLE) if (folder / SINGLE).exists() else _read_shards(folder)
 
 
 def shard_names(folder: Path) -> Mapping[str, str]:

@@ -10,7 +10,9 @@ from typing import cast
 import numpy as np
 
 from forerun import _core
+from forerun.backends.cpu.heads import CpuHead, load_head
 from forerun.models.config import ModelConfig
+from forerun.models.heads.head import Head
 from forerun.models.rows import Cache, IntArray, Output, Rows
 
 
@@ -66,6 +68,14 @@ class CpuBackend:
         """The model's first layers, then its norm and head. The weights are shared, and not counted again."""
         config = replace(self.config, layers=layers)
         return CpuBackend(config, self._model.first_layers(layers), self.kv, {})
+
+    def load_head(self, head: Head, dtype: str = "auto") -> CpuHead:
+        """A drafting head beside this model, whose threads, embedding and output layer it shares.
+
+        Raises:
+            InputError: it was made for another model.
+        """
+        return load_head(head, self._model, self.config, dtype=dtype, kernels=self._model.kernels)
 
     def profile(self) -> dict[str, float]:
         """Seconds that the last forward spent in `linear`, `attention`, `head` and `other`."""

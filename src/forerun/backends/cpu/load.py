@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -11,19 +10,17 @@ import numpy.typing as npt
 
 from forerun import _core
 from forerun.backends.cpu.backend import CpuBackend, usable_cores
+from forerun.backends.cpu.tensors import floats, place
 from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.weights.files import release
-from forerun.weights.tensor import Tensor
 
 DTYPES = ("auto", "f32", "bf16", "q8", "q4")
 KV_TYPES = ("auto", "f32", "f16", "q8")
 
 FEW_THREADS, MOST_THREADS_A_CORE = 16, 4
 """So many threads may be asked for anywhere, and so many for each usable core."""
-
-_LAYER = re.compile(r"layers\.(\d+)\.(?:self_attn|mlp)?\.?(\w+)\.(weight|bias)")
 
 
 def check_options(*, dtype: str, threads: int | None, kv: str, kernels: str = "") -> None:
@@ -81,10 +78,10 @@ def load_backend(
     weights = _core.Weights(config.layers, team)
     formats: Counter[str] = Counter()
     for done, (name, tensor) in enumerate(tensors.items()):
-        layer, short = _place(name)
+        layer, short = place(name)
         if len(tensor.shape) == 1:
             if not name.endswith(".bias"):
-                weights.set_norm(layer, short, _floats(tensor))
+                weights.set_norm(layer, short, floats(tensor))
             continue
         outputs, inputs = tensor.shape
         bias = tensors.get(name.removesuffix("weight") + "bias")
@@ -99,7 +96,7 @@ def load_backend(
             inputs,
             format,
             order,
-            None if bias is None else _floats(bias) if order is None else _floats(bias)[order],
+            None if bias is None else floats(bias) if order is None else floats(bias)[order],
         )
         release(tensor.data)
         if short != "embed_tokens" or config.tied:
@@ -124,12 +121,6 @@ def load_backend(
     return CpuBackend(config, model, ("f32" if dtype == "f32" else "f16") if kv == "auto" else kv, formats)
 
 
-def _place(name: str) -> tuple[int, str]:
-    """Layer (-1: none) and short name of a tensor: 'layers.3.mlp.up_proj.weight' -> (3, 'up_proj')."""
-    match = _LAYER.fullmatch(name)
-    return (int(match[1]), match[2]) if match else (-1, name.split(".")[0])
-
-
 def _format(dtype: str, short: str) -> str:
     return "q8" if dtype == "q4" and short in ("embed_tokens", "lm_head") else dtype
 
@@ -141,19 +132,3 @@ def _row_order(config: ModelConfig, short: str) -> npt.NDArray[np.int32] | None:
     heads = config.heads if short == "q_proj" else config.kv_heads
     rows = np.arange(heads * config.head_dim, dtype=np.int32)
     return np.ascontiguousarray(rows.reshape(heads, config.head_dim // 2, 2).swapaxes(1, 2).reshape(-1))
-
-
-def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """A norm or a bias as float32."""
-    floats: npt.NDArray[np.float32]
-    if tensor.kind == "F32":
-        floats = tensor.data.view(np.float32).copy()
-    elif tensor.kind == "F16":
-        floats = tensor.data.view(np.float16).astype(np.float32)
-    elif tensor.kind == "BF16":
-        wide = tensor.data.view(np.uint16).astype(np.uint32)
-        floats = np.left_shift(wide, np.uint32(16)).view(np.float32)
-    else:
-        kinds = "vectors must be F32, F16 or BF16"
-        raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; {kinds}")
-    return floats

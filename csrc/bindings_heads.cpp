@@ -1,0 +1,213 @@
+// The part of the Python module forerun._core that drafts with heads on the target's hidden states.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "drafting/candidates.h"
+#include "drafting/eagle.h"
+#include "drafting/medusa.h"
+#include "gathering.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace forerun {
+namespace {
+
+using Ints = Vector<int32_t>;
+using Floats = Vector<float>;
+using Features = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+constexpr size_t kMostRowsAtOnce = size_t(1) << 20;
+
+// Candidates are made when the head is known that they are for.
+struct Ranking {
+  CandidateSettings settings;
+  ProcessorSettings processing;
+  Candidates of(int outputs, const std::vector<int32_t>& tokens, const Kernels* kernels) const {
+    return {settings, processing, outputs, tokens, kernels};
+  }
+};
+
+void new_ranking(Ranking* self, int vocab_size, int prompt_length, double temperature, int top_k, double top_p, std::optional<double> log_min_p,
+                 bool coupled, bool processes, bool counts_history, float repetition, float presence, float frequency, const Ints& bias_tokens,
+                 const Floats& bias, const Ints& forbidden, const Ints& end_tokens, int min_tokens, uint64_t seed) {
+  new (self) Ranking;
+  CandidateSettings& s = self->settings;
+  s.temperature = temperature;
+  s.top_k = top_k;
+  s.top_p = top_p;
+  s.has_min_p = log_min_p.has_value();
+  s.log_min_p = log_min_p.value_or(0.0);
+  s.coupled = coupled;
+  s.processes = processes;
+  s.seed = seed;
+  ProcessorSettings& p = self->processing;
+  p.vocab = vocab_size;
+  p.prompt_length = prompt_length;
+  p.min_tokens = min_tokens;
+  p.counts_history = counts_history;
+  p.repetition = repetition;
+  p.presence = presence;
+  p.frequency = frequency;
+  p.bias_tokens = copy(bias_tokens);
+  p.bias = copy(bias);
+  p.forbidden = copy(forbidden);
+  p.end_tokens = copy(end_tokens);
+}
+
+KvType kv_type(const std::string& name) {
+  if (name == "f32") return KvType::f32;
+  if (name == "f16") return KvType::f16;
+  throw std::invalid_argument("no cache type '" + name + "' for a head");
+}
+
+nb::tuple as_tuple(const Draft& draft) { return nb::make_tuple(draft.tokens, draft.parents, draft.chances); }
+
+// What was observed: tokens, and as many rows of features unless there are none.
+std::vector<float> features_of(const std::optional<Features>& features, size_t count, size_t width) {
+  if (!features) return {};
+  if (count > kMostRowsAtOnce || features->shape(0) != count || features->shape(1) != width)
+    throw std::invalid_argument("observe: features of another shape");
+  return {features->data(), features->data() + features->size()};
+}
+
+std::shared_ptr<EagleHead> new_eagle(int hidden, int intermediate, int heads, int kv_heads, int head_dim, int vocab, int outputs, float norm_eps,
+                                     float rope_scale, const Floats& inv_freq, Weights& weights, const std::optional<PackedLinear>& fc,
+                                     const Floats& fc_norm, int fc_norms, const Ints& tokens, std::shared_ptr<Team> team,
+                                     const std::string& kernels) {
+  DecoderWeights taken = weights.take();
+  DecoderShape shape;
+  shape.layers = static_cast<int>(taken.layers.size());
+  shape.hidden = hidden;
+  shape.intermediate = intermediate;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads;
+  shape.head_dim = head_dim;
+  shape.vocab = vocab;
+  shape.outputs = outputs;
+  shape.norm_eps = norm_eps;
+  shape.rope_scale = rope_scale;
+  shape.inv_freq = copy(inv_freq);
+  Reduction reduction{fc ? *fc : PackedLinear(), copy(fc_norm), fc_norms};
+  return std::make_shared<EagleHead>(std::move(shape), std::move(taken), std::move(reduction), copy(tokens), std::move(team), kernels_named(kernels));
+}
+
+nb::ndarray<nb::numpy, float, nb::ndim<1>> as_array(std::vector<float> values) {
+  auto* held = new std::vector<float>(std::move(values));
+  nb::capsule owner(held, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+  return {held->data(), {held->size()}, owner};
+}
+
+}  // namespace
+
+void bind_heads(nb::module_& m) {
+  nb::class_<PackedLinear>(m, "Linear")
+      .def("__init__",
+           [](PackedLinear* self, Team& team, const std::string& kind, const Bytes& data, int outputs, int inputs, const std::string& format,
+              const std::optional<Floats>& bias) {
+             new (self) PackedLinear(pack_tensor(team, std::make_shared<Arena>(), kind, data, outputs, inputs, format, std::nullopt, bias));
+           },
+           "team"_a, "kind"_a, nb::arg("data").noconvert(), "outputs"_a, "inputs"_a, "format"_a, nb::arg("bias").noconvert().none() = nb::none())
+      .def_prop_ro("outputs", [](const PackedLinear& self) { return self.view().outputs; })
+      .def_prop_ro("inputs", [](const PackedLinear& self) { return self.view().inputs; })
+      .def_prop_ro("format", [](const PackedLinear& self) { return format_name(self.view().format); })
+      .def_prop_ro("bytes", &PackedLinear::bytes);
+  nb::class_<Ranking>(m, "HeadRanking")
+      .def("__init__", &new_ranking, "vocab_size"_a, "prompt_length"_a, "temperature"_a, "top_k"_a, "top_p"_a, "log_min_p"_a.none(), "coupled"_a,
+           "processes"_a, "counts_history"_a, "repetition"_a, "presence"_a, "frequency"_a, "bias_tokens"_a, "bias"_a, "forbidden"_a,
+           "end_tokens"_a, "min_tokens"_a, "seed"_a);
+  nb::class_<EagleHead>(m, "EagleHead")
+      .def(nb::new_(&new_eagle), "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "vocab"_a, "outputs"_a, "norm_eps"_a,
+           "rope_scale"_a, nb::arg("inv_freq").noconvert(), "weights"_a, "fc"_a.none(), nb::arg("fc_norm").noconvert(), "fc_norms"_a,
+           nb::arg("tokens").noconvert(), "team"_a, "kernels"_a)
+      .def_prop_ro("features", &EagleHead::features);
+  nb::class_<EagleDrafter>(m, "EagleDrafter")
+      .def("__init__",
+           [](EagleDrafter* self, std::shared_ptr<EagleHead> head, const Ranking& ranking, const std::string& kv, int capacity) {
+             Candidates candidates = ranking.of(head->decoder().outputs(), head->tokens(), head->kernels());
+             new (self) EagleDrafter(std::move(head), std::move(candidates), kv_type(kv), capacity);
+           },
+           "head"_a, "ranking"_a, "kv"_a, "capacity"_a)
+      .def("begin", &EagleDrafter::begin)
+      .def("observe",
+           [](EagleDrafter& self, const Ints& tokens, const std::optional<Features>& features) {
+             const std::vector<int32_t> ids = copy(tokens);
+             const std::vector<float> values = features_of(features, ids.size(), static_cast<size_t>(self.features()));
+             const Unlocked unlocked;
+             self.observe(ids.data(), features ? values.data() : nullptr, static_cast<int>(ids.size()));
+           },
+           nb::arg("tokens").noconvert(), nb::arg("features").noconvert().none())
+      .def("truncate", &EagleDrafter::truncate, "length"_a)
+      .def("propose",
+           [](EagleDrafter& self, int nodes, int depth, float least_chance) {
+             Draft draft;
+             {
+               const Unlocked unlocked;
+               draft = self.propose(nodes, depth, least_chance);
+             }
+             return as_tuple(draft);
+           },
+           "nodes"_a, "depth"_a, "least_chance"_a, "Tokens, parents (0: the root) and chances of a tree's nodes.")
+      .def_prop_ro("length", &EagleDrafter::length)
+      .def_prop_ro("computed", &EagleDrafter::computed)
+      .def_prop_ro("logits", [](const EagleDrafter& self) { return as_array(self.logits()); }, nb::rv_policy::reference);
+  nb::class_<MedusaHeads>(m, "MedusaHeads")
+      .def(nb::new_([](const std::vector<std::pair<std::vector<PackedLinear>, PackedLinear>>& heads, const Ints& tokens,
+                       std::shared_ptr<Team> team, const std::string& kernels) {
+             std::vector<MedusaHead> all;
+             for (const auto& [blocks, out] : heads) all.push_back({blocks, out});
+             return std::make_shared<MedusaHeads>(std::move(all), copy(tokens), std::move(team), kernels_named(kernels));
+           }),
+           "heads"_a, nb::arg("tokens").noconvert(), "team"_a, "kernels"_a)
+      .def("logits",
+           [](const MedusaHeads& self, int head, const Floats& state) {
+             if (head < 0 || head >= self.size() || state.size() != static_cast<size_t>(self.hidden()))
+               throw std::invalid_argument("medusa: no such head, or a state of another size");
+             std::vector<float> values = self.logits(head, copy(state).data());
+             values.resize(static_cast<size_t>(self.outputs()));
+             return as_array(std::move(values));
+           },
+           "head"_a, nb::arg("state").noconvert());
+  nb::class_<MedusaDrafter>(m, "MedusaDrafter")
+      .def("__init__",
+           [](MedusaDrafter* self, std::shared_ptr<MedusaHeads> heads, const Ranking& ranking) {
+             Candidates candidates = ranking.of(heads->outputs(), heads->tokens(), heads->kernels());
+             new (self) MedusaDrafter(std::move(heads), std::move(candidates));
+           },
+           "heads"_a, "ranking"_a)
+      .def("begin", &MedusaDrafter::begin)
+      .def("observe",
+           [](MedusaDrafter& self, const Ints& tokens, const std::optional<Features>& features) {
+             const std::vector<int32_t> ids = copy(tokens);
+             const size_t width = static_cast<size_t>(self.hidden());
+             const std::vector<float> values = features_of(features, ids.size(), width);
+             self.observe(ids.data(), static_cast<int>(ids.size()), values.empty() ? nullptr : values.data() + values.size() - width);
+           },
+           nb::arg("tokens").noconvert(), nb::arg("features").noconvert().none())
+      .def("truncate", &MedusaDrafter::truncate, "length"_a)
+      .def("propose",
+           [](MedusaDrafter& self, int nodes, int depth, float least_chance) {
+             Draft draft;
+             {
+               const Unlocked unlocked;
+               draft = self.propose(nodes, depth, least_chance);
+             }
+             return as_tuple(draft);
+           },
+           "nodes"_a, "depth"_a, "least_chance"_a, "Tokens, parents (0: the root) and chances of a tree's nodes.")
+      .def_prop_ro("length", &MedusaDrafter::length);
+}
+
+}  // namespace forerun

@@ -1,0 +1,143 @@
+#include "drafting/candidates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "sampling/noise.h"
+
+namespace forerun {
+namespace {
+
+constexpr int kShortlist = 64;  // tokens by their logits that are looked at closely
+
+int blocks_of(int n) { return (n + kBlock - 1) / kBlock; }
+
+}  // namespace
+
+Candidates::Candidates(const CandidateSettings& settings, ProcessorSettings processing, int outputs, std::vector<int32_t> tokens,
+                       const Kernels* kernels)
+    : settings_(settings), vocab_(processing.vocab), outputs_(outputs), tokens_(std::move(tokens)), kernels_(kernels) {
+  if (outputs_ < 1 || vocab_ < 1 || (tokens_.empty() ? outputs_ > vocab_ : tokens_.size() != static_cast<size_t>(outputs_)))
+    throw std::invalid_argument("candidates: vocabularies do not fit");
+  if (!(settings_.temperature >= 0.0) || settings_.top_k < 0) throw std::invalid_argument("candidates: settings out of range");
+  if (!tokens_.empty()) own_ids_.assign(static_cast<size_t>(vocab_), -1);
+  for (size_t i = 0; i < tokens_.size(); i++) {
+    if (tokens_[i] < 0 || tokens_[i] >= vocab_) throw std::invalid_argument("candidates: a token outside the vocabulary");
+    own_ids_[static_cast<size_t>(tokens_[i])] = static_cast<int32_t>(i);
+  }
+  if (!settings_.processes) return;
+  wide_.assign(static_cast<size_t>(vocab_), 0.0f);
+  processor_ = std::make_unique<Processor>(std::move(processing), kernels);
+}
+
+void Candidates::at(uint32_t position) {
+  if (settings_.temperature == 0.0 || !settings_.coupled || (position == position_ && !words_.empty())) return;
+  position_ = position;
+  const std::vector<float> nothing(static_cast<size_t>(blocks_of(vocab_)), 0.0f);
+  bounds_.resize(nothing.size());
+  words_.resize((nothing.size() + 15) / 16 * 16);  // as `lift` wants
+  kernels_->lift(settings_.seed, position, nothing.data(), static_cast<int>(nothing.size()), -1.0f, 0.0f, 1.0f, words_.data(),
+                 bounds_.data());
+}
+
+double Candidates::noise(int token) const {
+  const uint64_t words = words_[static_cast<size_t>(token) / kBlock];
+  return gumbel_noise(settings_.seed, position_, token, least_noise(static_cast<uint32_t>(words)), holder(static_cast<uint32_t>(words >> 32)));
+}
+
+// The logits, or where tokens' logits depend on the text, those of the whole vocabulary after that.
+Candidates::Row Candidates::processed(const float* logits, const Text& text) const {
+  if (!settings_.processes) return {logits, outputs_, tokens_.empty() ? nullptr : tokens_.data()};
+  std::fill(wide_.begin(), wide_.end(), -std::numeric_limits<float>::infinity());
+  for (int i = 0; i < outputs_; i++) wide_[static_cast<size_t>(tokens_.empty() ? i : tokens_[static_cast<size_t>(i)])] = logits[i];
+  return {(*processor_)(wide_.data(), text, nullptr), vocab_, nullptr};
+}
+
+// The best by their logits, in order: at least kShortlist if there are so many.
+std::vector<int32_t> Candidates::shortlist(const Row& row, const std::vector<float>& tops) const {
+  const int n = row.n, blocks = static_cast<int>(tops.size());
+  float least = -std::numeric_limits<float>::max();
+  std::vector<int32_t> keys(static_cast<size_t>(std::max(n, blocks)));
+  if (blocks >= kShortlist) least = kernels_->kth_of(tops.data(), blocks, kShortlist, keys.data());  // so many reach it at least
+  else if (n > kShortlist) least = kernels_->kth_of(row.values, n, kShortlist, keys.data());
+  least = std::max(least, -std::numeric_limits<float>::max());
+  std::vector<int32_t> list(static_cast<size_t>(n));
+  list.resize(static_cast<size_t>(kernels_->collect(row.values, n, tops.data(), least, list.data())));
+  std::sort(list.begin(), list.end(), [&](int32_t a, int32_t b) {
+    return row.values[a] > row.values[b] || (row.values[a] == row.values[b] && a < b);
+  });
+  return list;
+}
+
+// How many of the list top-k, top-p and min-p leave; `mass`: of all, in weights of the best.
+size_t Candidates::kept(const Row& row, const std::vector<int32_t>& list, double mass) const {
+  const float top = row.values[list[0]];
+  size_t keep = list.size();
+  if (settings_.top_k > 0) keep = std::min(keep, static_cast<size_t>(settings_.top_k));
+  double before = 0.0;
+  for (size_t i = 0; i < keep; i++) {
+    const double score = (row.values[list[i]] - top) / settings_.temperature;
+    if (i > 0 && ((settings_.has_min_p && score < settings_.log_min_p) || before >= settings_.top_p * mass)) return i;
+    before += std::exp(score);
+  }
+  return keep;
+}
+
+std::vector<HeadGuess> Candidates::best(const float* logits, const Text& text, int count) const {
+  const Row row = processed(logits, text);
+  std::vector<float> tops(static_cast<size_t>(blocks_of(row.n)));
+  const float top = kernels_->survey(row.values, row.n, tops.data());
+  if (!std::isfinite(top) || count < 1) return {};
+  std::vector<int32_t> list = shortlist(row, tops);
+  const double temperature = settings_.temperature > 0.0 ? settings_.temperature : 1.0;
+  const auto mass_of_all = [&] {
+    const float lowest = -std::numeric_limits<float>::max();
+    return kernels_->tally(row.values, row.n, tops.data(), lowest, top, top, static_cast<float>(kLog2E / temperature)).all;
+  };
+  std::vector<HeadGuess> found;
+  if (settings_.temperature == 0.0 || !settings_.coupled) {
+    const double mass = mass_of_all();
+    if (settings_.temperature > 0.0) list.resize(kept(row, list, mass));
+    list.resize(std::min(list.size(), static_cast<size_t>(count)));
+    for (const int32_t i : list)
+      found.push_back({row.token(i), static_cast<float>(std::min(1.0, std::exp((row.values[i] - top) / temperature) / mass))});
+    return found;
+  }
+  const bool filters = settings_.top_k > 0 || settings_.top_p < 1.0 || settings_.has_min_p;
+  const size_t keep = filters ? kept(row, list, settings_.top_p < 1.0 ? mass_of_all() : 1.0) : list.size();
+  const bool open = keep == list.size() && (settings_.top_k == 0 || keep < static_cast<size_t>(settings_.top_k));
+  list.resize(keep);
+  return with_noise(row, std::move(list), open, count);
+}
+
+// Ranks the list by logits / temperature + noise. Where no filter has cut it short it is `open`: then tokens beside it
+// count too whose noise is the highest of their group; hardly any other can come near the first.
+std::vector<HeadGuess> Candidates::with_noise(const Row& row, std::vector<int32_t> list, bool open, int count) const {
+  const double temperature = settings_.temperature;
+  const float least = row.values[list.back()];
+  std::vector<std::pair<double, int32_t>> scores;  // in units of logits
+  for (const int32_t i : list) scores.emplace_back(row.values[i] + temperature * noise(row.token(i)), i);
+  const auto higher = [](const auto& a, const auto& b) { return a.first > b.first || (a.first == b.first && a.second < b.second); };
+  const size_t wanted = std::min(scores.size(), static_cast<size_t>(count));
+  std::partial_sort(scores.begin(), scores.begin() + static_cast<long>(wanted), scores.end(), higher);
+  const double bar = scores[wanted - 1].first;
+  for (size_t group = 0; open && group < bounds_.size(); group++) {
+    const int token = static_cast<int>(group) * kBlock + holder(static_cast<uint32_t>(words_[group] >> 32));
+    if (token >= vocab_) continue;
+    const int32_t i = row.tokens == nullptr ? token : own_ids_[static_cast<size_t>(token)];
+    if (i < 0 || i >= row.n || !(row.values[i] < least) || row.values[i] + temperature * bounds_[group] < bar) continue;
+    if (std::isfinite(row.values[i])) scores.emplace_back(row.values[i] + temperature * noise(token), i);
+  }
+  std::partial_sort(scores.begin(), scores.begin() + static_cast<long>(wanted), scores.end(), higher);
+  double sum = 0.0;
+  for (const auto& score : scores) sum += std::exp(score.first - scores[0].first);
+  std::vector<HeadGuess> found;
+  for (size_t i = 0; i < wanted; i++)
+    found.push_back({row.token(scores[i].second), static_cast<float>(std::exp(scores[i].first - scores[0].first) / sum)});
+  return found;
+}
+
+}  // namespace forerun

@@ -1,0 +1,77 @@
+// What a drafting head's logits say about the target's next token: sampling/ranking.py's CoupledRanker for heads, whose
+// vocabulary may be a part of the target's.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "sampling/processor.h"
+
+namespace forerun {
+
+struct CandidateSettings {
+  double temperature = 0.0;
+  int top_k = 0;            // 0: all
+  double top_p = 1.0;
+  double log_min_p = 0.0;   // only where has_min_p
+  bool has_min_p = false;
+  uint64_t seed = 0;
+  bool coupled = true;      // the target adds noise that is known; else candidates are the most probable
+  bool processes = false;   // there are penalties, biases, bans or a least length
+};
+
+struct HeadGuess {
+  int32_t token;  // of the target
+  float chance;   // that the target says it
+};
+
+// A draft. Guess i is node i + 1 of the tree; parents: 0 is the root.
+struct Draft {
+  std::vector<int32_t> tokens, parents;
+  std::vector<float> chances;  // that the text goes through the node
+};
+
+class Candidates {
+ public:
+  // tokens: [outputs] the target's token of each of the head's, or empty where they are the same.
+  // Throws std::invalid_argument for tokens outside the target's vocabulary.
+  Candidates(const CandidateSettings& settings, ProcessorSettings processing, int outputs, std::vector<int32_t> tokens,
+             const Kernels* kernels);
+
+  // Prepares for rows whose next token has this position in the text.
+  void at(uint32_t position);
+  // At most `count` candidates, the most promising first; none where the logits are no numbers. May be called by several
+  // threads at once unless `alone`. text: what the row follows, the whole of it.
+  std::vector<HeadGuess> best(const float* logits, const Text& text, int count) const;
+  bool alone() const { return settings_.processes; }
+
+ private:
+  // A row in the ids of its tokens.
+  struct Row {
+    const float* values;
+    int n;
+    const int32_t* tokens;  // null: the same
+    int token(int i) const { return tokens == nullptr ? i : tokens[i]; }
+  };
+  Row processed(const float* logits, const Text& text) const;
+  std::vector<int32_t> shortlist(const Row& row, const std::vector<float>& tops) const;
+  size_t kept(const Row& row, const std::vector<int32_t>& list, double mass) const;
+  double noise(int token) const;
+  std::vector<HeadGuess> with_noise(const Row& row, std::vector<int32_t> list, bool open, int count) const;
+
+  CandidateSettings settings_;
+  int vocab_, outputs_;
+  std::vector<int32_t> tokens_;   // of the head's ids
+  std::vector<int32_t> own_ids_;  // the head's id of each token, -1: none; empty where they are the same
+  const Kernels* kernels_;
+  std::unique_ptr<Processor> processor_;
+  mutable std::vector<float> wide_;  // a row over the target's vocabulary
+
+  // of the position
+  uint32_t position_ = 0;
+  std::vector<uint64_t> words_;  // of each group of tokens, as kernels' `lift` gives them
+  std::vector<float> bounds_;    // above the most noise in it
+};
+
+}  // namespace forerun

@@ -1,0 +1,247 @@
+#include "drafting/eagle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace forerun {
+namespace {
+
+constexpr int kPrefillRows = 256;  // rows of a forward at most
+constexpr int kMostPending = 64;   // pairs that wait for the next proposal
+constexpr int kBeam = 16;          // nodes of a depth that are followed
+constexpr int kChildren = 10;      // of a node, at most
+
+}  // namespace
+
+EagleHead::EagleHead(DecoderShape shape, DecoderWeights weights, Reduction reduction, std::vector<int32_t> tokens,
+                     std::shared_ptr<Team> team, const Kernels* kernels)
+    : reduction_(std::move(reduction)), tokens_(std::move(tokens)), projector_(team, kernels),
+      decoder_(std::move(shape), std::move(weights), team, kernels) {
+  const DecoderShape& s = decoder_.shape();
+  if (decoder_.weights().entry.kind == Entry::Kind::tokens) throw std::invalid_argument("eagle: weights of a language model");
+  const Linear& fc = reduction_.fc.view();
+  if (!reduction_.fc.empty() && fc.outputs != s.hidden) throw std::invalid_argument("eagle: fc has another shape");
+  features_ = reduction_.fc.empty() ? s.hidden : fc.inputs;
+  if (!reduction_.norm.empty() && reduction_.norm.size() != static_cast<size_t>(features_)) throw std::invalid_argument("eagle: a norm of another size");
+  if (reduction_.norm_groups < 1 || features_ % reduction_.norm_groups != 0) throw std::invalid_argument("eagle: norms do not divide the features");
+  if (tokens_.empty() ? decoder_.outputs() > s.vocab : tokens_.size() != static_cast<size_t>(decoder_.outputs()))
+    throw std::invalid_argument("eagle: another number of tokens than outputs");
+}
+
+std::vector<float> EagleHead::states(const float* features, int rows) const {
+  const size_t n = static_cast<size_t>(rows), width = static_cast<size_t>(features_), hidden = static_cast<size_t>(shape().hidden);
+  if (reduction_.fc.empty()) return {features, features + n * hidden};
+  std::vector<float> normed;
+  if (!reduction_.norm.empty()) {
+    normed.resize(n * width);
+    const int part = features_ / reduction_.norm_groups;
+    for (size_t at = 0; at < n * width; at += static_cast<size_t>(part))
+      kernels()->rms_norm(features + at, reduction_.norm.data() + at % width, part, shape().norm_eps, normed.data() + at);
+    features = normed.data();
+  }
+  const size_t stride = Projector::stride(reduction_.fc);
+  std::vector<float> y(n * stride);
+  projector_.apply(reduction_.fc, features, rows, y.data());
+  for (size_t i = 1; i < n && stride != hidden; i++) std::memmove(y.data() + i * hidden, y.data() + i * stride, hidden * sizeof(float));
+  y.resize(n * hidden);
+  return y;
+}
+
+EagleDrafter::EagleDrafter(std::shared_ptr<EagleHead> head, Candidates candidates, KvType type, int capacity)
+    : head_(std::move(head)), candidates_(std::move(candidates)),
+      cache_(head_->shape().layers, head_->shape().kv_heads, head_->shape().head_dim, type, capacity) {}
+
+void EagleDrafter::begin() {
+  cache_.truncate(0);
+  text_.clear();
+  pending_.clear();
+  known_ = false;
+}
+
+void EagleDrafter::observe(const int32_t* tokens, const float* features, int count) {
+  if (count < 1) return;
+  if (features == nullptr && (!text_.empty() || count > 1)) throw std::invalid_argument("eagle: tokens without features");
+  for (int i = 0; i < count; i++)
+    if (tokens[i] < 0 || tokens[i] >= head_->shape().vocab) throw std::invalid_argument("eagle: a token outside the vocabulary");
+  if (features != nullptr && text_.empty()) throw std::invalid_argument("eagle: features of nothing");
+  text_.insert(text_.end(), tokens, tokens + count);
+  known_ = false;
+  if (features == nullptr) return;
+  pending_.insert(pending_.end(), features, features + static_cast<size_t>(count) * static_cast<size_t>(head_->features()));
+  const auto waiting = [&] { return static_cast<int>(pending_.size() / static_cast<size_t>(head_->features())); };
+  while (waiting() > kMostPending) {
+    const int room = cache_.capacity() - cache_.length();
+    if (room < 1) break;
+    compute_rows(std::min({waiting() - 1, kPrefillRows, room}), false);
+  }
+}
+
+void EagleDrafter::truncate(int length) {
+  if (length < 1 || length >= this->length()) return;
+  const int pairs = length - 1;
+  text_.resize(static_cast<size_t>(length));
+  if (pairs < cache_.length()) cache_.truncate(pairs);
+  pending_.resize(static_cast<size_t>(pairs - cache_.length()) * static_cast<size_t>(head_->features()));
+  known_ = false;  // until a pair is observed
+}
+
+// The first pairs that wait become rows of the cache; `last`: state and logits of the last one are kept.
+void EagleDrafter::compute_rows(int rows, bool last) {
+  const size_t hidden = static_cast<size_t>(head_->shape().hidden);
+  Batch batch;
+  batch.caches = {&cache_};
+  const int32_t* tokens = text_.data() + cache_.length() + 1;
+  batch.tokens.assign(tokens, tokens + rows);
+  batch.parents.resize(static_cast<size_t>(rows));
+  std::iota(batch.parents.begin(), batch.parents.end(), -1);
+  batch.owners.assign(static_cast<size_t>(rows), 0);
+  batch.states = head_->states(pending_.data(), rows);
+  if (last) {
+    batch.logits = {rows - 1};
+    batch.taps = {head_->shape().layers};
+    logits_.resize(static_cast<size_t>(head_->decoder().logits_stride()));
+  }
+  std::vector<float> out(last ? static_cast<size_t>(rows) * hidden : 0);
+  head_->decoder().forward(std::move(batch), logits_.data(), out.data());
+  std::vector<int32_t> path(static_cast<size_t>(rows));
+  std::iota(path.begin(), path.end(), 0);
+  cache_.commit(path);
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<long>(rows) * head_->features());
+  if (last) state_.assign(out.end() - static_cast<long>(hidden), out.end());
+}
+
+// All pairs that wait.
+void EagleDrafter::compute() {
+  while (!pending_.empty()) {
+    const int waiting = static_cast<int>(pending_.size() / static_cast<size_t>(head_->features()));
+    if (waiting > cache_.capacity() - cache_.length()) return;  // the head's context ends here
+    const int rows = std::min(waiting, kPrefillRows);
+    compute_rows(rows, rows == waiting);
+    known_ = rows == waiting;
+  }
+}
+
+std::vector<float> EagleDrafter::logits() const {
+  if (!known_) return {};
+  return {logits_.begin(), logits_.begin() + head_->decoder().outputs()};
+}
+
+Draft EagleDrafter::propose(int nodes, int depth, float least_chance) {
+  compute();
+  depth = std::min(depth, cache_.capacity() - cache_.length() + 1);  // the deepest guesses are not computed
+  nodes = std::min(nodes, 128);
+  if (!known_ || nodes < 1 || depth < 1) return {};
+  const int width = std::min(nodes, kChildren);
+  Growing tree;
+  tree.tokens = {text_.back()};
+  tree.parents = {-1};
+  tree.depths = {0};
+  tree.rows = {-1};
+  tree.chances = {1.0f};
+  tree.states = {state_};
+  candidates_.at(static_cast<uint32_t>(text_.size()));
+  std::vector<int32_t> path;
+  add(tree, 0, candidates_.best(logits_.data(), text_at(tree, 0, path), width));
+  for (int level = 1; level < depth; level++) {
+    const std::vector<int32_t> chosen = worth_computing(tree, level, nodes, least_chance);
+    if (chosen.empty() || static_cast<int>(chosen.size()) > cache_.room() - cache_.staged()) break;
+    expand(tree, chosen, width);
+  }
+  cache_.truncate(cache_.length());  // the stage is forgotten
+  std::vector<int32_t> order(tree.tokens.size() - 1), place(tree.tokens.size(), 0);
+  std::iota(order.begin(), order.end(), 1);
+  const size_t keep = std::min(order.size(), static_cast<size_t>(nodes));
+  // a node is never more probable than its parent, and comes after it: the best are a tree
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return tree.chances[a] > tree.chances[b]; });
+  order.resize(keep);
+  std::sort(order.begin(), order.end());
+  Draft draft;
+  for (size_t i = 0; i < keep; i++) {
+    const size_t node = static_cast<size_t>(order[i]);
+    place[node] = static_cast<int32_t>(i) + 1;
+    draft.tokens.push_back(tree.tokens[node]);
+    draft.parents.push_back(place[static_cast<size_t>(tree.parents[node])]);
+    draft.chances.push_back(tree.chances[node]);
+  }
+  return draft;
+}
+
+// The nodes of this depth that are among the best `nodes` of the whole tree, the best first: below any other there is none
+// of the best.
+std::vector<int32_t> EagleDrafter::worth_computing(const Growing& tree, int depth, int nodes, float least_chance) const {
+  std::vector<float> chances(tree.chances.begin() + 1, tree.chances.end());
+  float least = least_chance;
+  if (chances.size() > static_cast<size_t>(nodes)) {
+    std::nth_element(chances.begin(), chances.begin() + nodes - 1, chances.end(), std::greater<float>());
+    least = std::max(least, chances[static_cast<size_t>(nodes) - 1]);
+  }
+  std::vector<int32_t> chosen;
+  for (size_t node = 1; node < tree.tokens.size(); node++)
+    if (tree.depths[node] == depth && tree.chances[node] >= least) chosen.push_back(static_cast<int32_t>(node));
+  std::stable_sort(chosen.begin(), chosen.end(), [&](int a, int b) { return tree.chances[a] > tree.chances[b]; });
+  if (chosen.size() > static_cast<size_t>(kBeam)) chosen.resize(kBeam);
+  return chosen;
+}
+
+// Computes nodes of one depth, and adds the children of each.
+void EagleDrafter::expand(Growing& tree, const std::vector<int32_t>& level, int width) {
+  const size_t hidden = static_cast<size_t>(head_->shape().hidden), stride = static_cast<size_t>(head_->decoder().logits_stride());
+  const int rows = static_cast<int>(level.size()), depth = tree.depths[static_cast<size_t>(level[0])];
+  Batch batch;
+  batch.caches = {&cache_};
+  batch.continues = depth > 1;
+  const int staged = batch.continues ? cache_.staged() : 0;
+  for (int i = 0; i < rows; i++) {
+    const size_t node = static_cast<size_t>(level[static_cast<size_t>(i)]), parent = static_cast<size_t>(tree.parents[node]);
+    batch.tokens.push_back(tree.tokens[node]);
+    batch.parents.push_back(tree.rows[parent]);
+    batch.owners.push_back(0);
+    batch.logits.push_back(i);
+    batch.states.insert(batch.states.end(), tree.states[parent].begin(), tree.states[parent].end());
+    tree.rows[node] = staged + i;
+  }
+  batch.taps = {head_->shape().layers};
+  std::vector<float> logits(static_cast<size_t>(rows) * stride), states(static_cast<size_t>(rows) * hidden);
+  head_->decoder().forward(std::move(batch), logits.data(), states.data());
+  std::vector<std::vector<HeadGuess>> found(static_cast<size_t>(rows));
+  candidates_.at(static_cast<uint32_t>(text_.size()) + static_cast<uint32_t>(depth));
+  const auto rank = [&](int64_t begin, int64_t end) {
+    std::vector<int32_t> path;
+    for (int64_t i = begin; i < end; i++)
+      found[static_cast<size_t>(i)] = candidates_.best(logits.data() + static_cast<size_t>(i) * stride, text_at(tree, level[static_cast<size_t>(i)], path), width);
+  };
+  if (candidates_.alone()) rank(0, rows);
+  else head_->team().for_each(rows, 1, rank);
+  for (int i = 0; i < rows; i++) {
+    const float* state = states.data() + static_cast<size_t>(i) * hidden;
+    tree.states[static_cast<size_t>(level[static_cast<size_t>(i)])].assign(state, state + hidden);
+    add(tree, level[static_cast<size_t>(i)], found[static_cast<size_t>(i)]);
+  }
+}
+
+void EagleDrafter::add(Growing& tree, int node, const std::vector<HeadGuess>& found) {
+  const int depth = tree.depths[static_cast<size_t>(node)] + 1;
+  const float chance = tree.chances[static_cast<size_t>(node)];
+  for (const HeadGuess& candidate : found) {
+    tree.tokens.push_back(candidate.token);
+    tree.parents.push_back(node);
+    tree.depths.push_back(depth);
+    tree.rows.push_back(-1);
+    tree.chances.push_back(chance * candidate.chance);
+    tree.states.emplace_back();
+  }
+}
+
+// The text and the guesses down to a node.
+Text EagleDrafter::text_at(const Growing& tree, int node, std::vector<int32_t>& path) const {
+  path.clear();
+  for (int at = node; at > 0; at = tree.parents[static_cast<size_t>(at)]) path.push_back(tree.tokens[static_cast<size_t>(at)]);
+  std::reverse(path.begin(), path.end());
+  return {text_.data(), static_cast<int>(text_.size()), path.data(), static_cast<int>(path.size())};
+}
+
+}  // namespace forerun

@@ -1,0 +1,96 @@
+// EAGLE's drafting heads: a layer or a few that read the target's hidden states and guess its next tokens.
+//
+// Li et al., EAGLE (arXiv 2401.15077), EAGLE-2 (2406.16858) and EAGLE-3 (2503.01840). Row j of a head's sequence joins
+// token j + 1 of the text with the target's features of token j: what it says is about token j + 2. Below what is known
+// of the target, the head's own last state stands in for features.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "drafting/candidates.h"
+#include "model/cache.h"
+#include "model/decoder.h"
+#include "model/projector.h"
+
+namespace forerun {
+
+// From the target's features of a token to the head's state: state = fc(norm(features)).
+struct Reduction {
+  PackedLinear fc;           // [hidden, features]; empty: the state is the features
+  std::vector<float> norm;   // [features], or empty
+  int norm_groups = 1;       // the features are normed in so many equal parts
+};
+
+class EagleHead {
+ public:
+  // tokens: of each of the head's outputs, the target's token; empty where they are the same.
+  EagleHead(DecoderShape shape, DecoderWeights weights, Reduction reduction, std::vector<int32_t> tokens, std::shared_ptr<Team> team,
+            const Kernels* kernels);
+
+  const DecoderShape& shape() const { return decoder_.shape(); }
+  int features() const { return features_; }  // floats of a token's features
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  const Kernels* kernels() const { return &projector_.kernels(); }
+  Team& team() const { return projector_.team(); }
+  Decoder& decoder() { return decoder_; }
+
+  // features: [rows][features()]. Returns [rows][hidden].
+  std::vector<float> states(const float* features, int rows) const;
+
+ private:
+  Reduction reduction_;
+  std::vector<int32_t> tokens_;
+  Projector projector_;
+  Decoder decoder_;
+  int features_;
+};
+
+// Drafts for one text.
+//
+// The head's cache holds rows of the target's own features only: what a tree had staged is forgotten, and the accepted
+// tokens are computed again with their true features.
+class EagleDrafter {
+ public:
+  EagleDrafter(std::shared_ptr<EagleHead> head, Candidates candidates, KvType type, int capacity);
+
+  void begin();
+  // Tokens that follow, and features of the tokens before each: [count][features()], or null for the first token of all.
+  void observe(const int32_t* tokens, const float* features, int count);
+  // Forgets tokens from `length` on.
+  void truncate(int length);
+  // The most probable tree of at most `nodes` guesses, `depth` deep at most; a guess of less than `least_chance` is not
+  // followed. Empty when nothing is known of the last token.
+  Draft propose(int nodes, int depth, float least_chance);
+
+  int length() const { return static_cast<int>(text_.size()); }
+  int computed() const { return cache_.length(); }
+  int features() const { return head_->features(); }
+  // Logits of the token that follows the text, as the last proposal had them, [outputs]; empty if there are none.
+  std::vector<float> logits() const;
+
+ private:
+  // A tree while it grows. Node 0 is the root.
+  struct Growing {
+    std::vector<int32_t> tokens, parents, depths, rows;  // rows: of the stage, -1: not computed
+    std::vector<float> chances;
+    std::vector<std::vector<float>> states;  // the head's last state at computed nodes
+  };
+
+  void compute();
+  void compute_rows(int rows, bool last);
+  std::vector<int32_t> worth_computing(const Growing& tree, int depth, int nodes, float least_chance) const;
+  void expand(Growing& tree, const std::vector<int32_t>& level, int width);
+  void add(Growing& tree, int node, const std::vector<HeadGuess>& found);
+  Text text_at(const Growing& tree, int node, std::vector<int32_t>& path) const;
+
+  std::shared_ptr<EagleHead> head_;
+  Candidates candidates_;
+  Cache cache_;
+  std::vector<int32_t> text_;
+  std::vector<float> pending_;  // features of the pairs that are not computed yet
+  std::vector<float> state_, logits_;  // of the text's last pair
+  bool known_ = false;                 // they are
+};
+
+}  // namespace forerun

@@ -1,0 +1,59 @@
+// Medusa's heads (Cai et al., arXiv 2401.10774): each guesses, from the target's last hidden state alone, one of the
+// tokens after the next.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "drafting/candidates.h"
+#include "model/projector.h"
+
+namespace forerun {
+
+// A head: x += silu(block x) for each block, then logits = out x.
+struct MedusaHead {
+  std::vector<PackedLinear> blocks;
+  PackedLinear out;
+};
+
+class MedusaHeads {
+ public:
+  // tokens: the target's token of each output, or empty where they are the same.
+  MedusaHeads(std::vector<MedusaHead> heads, std::vector<int32_t> tokens, std::shared_ptr<Team> team, const Kernels* kernels);
+
+  int hidden() const { return heads_[0].out.view().inputs; }
+  int outputs() const { return heads_[0].out.view().outputs; }
+  int size() const { return static_cast<int>(heads_.size()); }
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  const Kernels* kernels() const { return &projector_.kernels(); }
+
+  // Head `index`'s logits for a state [hidden]; [outputs] and padding.
+  std::vector<float> logits(int index, const float* state) const;
+
+ private:
+  std::vector<MedusaHead> heads_;
+  std::vector<int32_t> tokens_;
+  Projector projector_;
+};
+
+class MedusaDrafter {
+ public:
+  MedusaDrafter(std::shared_ptr<const MedusaHeads> heads, Candidates candidates);
+
+  void begin();
+  // Tokens that follow, and the target's last hidden state at the token before the last of them, [hidden] (null: unknown).
+  void observe(const int32_t* tokens, int count, const float* state);
+  void truncate(int length);
+  // The most probable tree of at most `nodes` guesses, a depth a head. A path's chance is the product of its guesses'.
+  Draft propose(int nodes, int depth, float least_chance);
+  int length() const { return static_cast<int>(text_.size()); }
+  int hidden() const { return heads_->hidden(); }
+
+ private:
+  std::shared_ptr<const MedusaHeads> heads_;
+  Candidates candidates_;
+  std::vector<int32_t> text_;
+  std::vector<float> state_;  // empty: unknown
+};
+
+}  // namespace forerun

@@ -1,0 +1,166 @@
+"""From a drafting head on disk to one on the CPU, beside the target that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun import _core
+from forerun.backends.cpu.tensors import floats, place
+from forerun.errors import InputError
+from forerun.models.config import ModelConfig
+from forerun.models.heads.head import Head
+from forerun.weights.tensor import Tensor
+
+HEAD_DTYPES = ("auto", "f32", "bf16", "q8", "q4")
+AUTO = "q8"
+"""Costs a head hardly any guesses, and half of bf16's time."""
+
+
+@dataclass(frozen=True)
+class CpuHead:
+    """A loaded head, for any number of texts.
+
+    core: the core's head
+    taps: hidden states of the target that it reads
+    name: for reports
+    bytes: of its weights, the target's that it shares aside
+    """
+
+    core: _core.EagleHead | _core.MedusaHeads
+    taps: tuple[int, ...]
+    name: str
+    bytes: int
+    kv: str
+
+
+def load_head(
+    head: Head, target: _core.Model, config: ModelConfig, *, dtype: str = "auto", kernels: str = ""
+) -> CpuHead:
+    """Pack a head's weights.
+
+    Args:
+        head: that fits the target.
+        target: whose embedding and output layer are used where the head has none.
+        config: the target's.
+        dtype: how weights are executed; "auto" is 8 bits.
+
+    Raises:
+        InputError: no such dtype.
+    """
+    if dtype not in HEAD_DTYPES:
+        raise InputError(f"no dtype {dtype!r} for a head; choose one of {', '.join(HEAD_DTYPES)}")
+    head.check_fits(config)
+    format = AUTO if dtype == "auto" else dtype
+    packer = _Packer(target.team, format)
+    core = (
+        _medusa(head, target, packer, kernels)
+        if head.family == "medusa"
+        else _eagle(head, target, config, packer, kernels)
+    )
+    return CpuHead(
+        core, head.taps_for(config), head.family, packer.bytes, "f32" if format == "f32" else "f16"
+    )
+
+
+class _Packer:
+    """Packs linear layers, and counts their bytes."""
+
+    def __init__(self, team: _core.Team, format: str) -> None:
+        self._team = team
+        self._format = format
+        self.bytes = 0
+
+    def linear(self, tensors: Mapping[str, Tensor], name: str) -> _core.Linear:
+        tensor, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
+        outputs, inputs = tensor.shape
+        packed = _core.Linear(
+            self._team,
+            tensor.kind,
+            tensor.data,
+            outputs,
+            inputs,
+            self._format,
+            None if bias is None else floats(bias),
+        )
+        self.bytes += packed.bytes
+        return packed
+
+    def into(self, weights: _core.Weights, tensors: Mapping[str, Tensor], name: str) -> None:
+        """One linear layer of the decoder, or one of its norms."""
+        layer, short = place(name)
+        tensor = tensors[name]
+        if len(tensor.shape) == 1:
+            weights.set_norm(layer, short, floats(tensor))
+            return
+        bias = tensors.get(name.removesuffix("weight") + "bias")
+        outputs, inputs = tensor.shape
+        format = "q8" if self._format == "q4" and short in ("embed_tokens", "lm_head") else self._format
+        bias_values = None if bias is None else floats(bias)
+        _, size = weights.set_linear(
+            layer, short, tensor.kind, tensor.data, outputs, inputs, format, None, bias_values
+        )
+        self.bytes += size
+
+
+def _eagle(
+    head: Head, target: _core.Model, config: ModelConfig, packer: _Packer, kernels: str
+) -> _core.EagleHead:
+    layer, tensors = head.layer, dict(head.tensors)
+    assert layer is not None
+    weights = _core.Weights(layer.layers, target.team)
+    weights.set_entry(head.family, layer.residual_is_normed, layer.hands_on_normed)
+    fc, norm = None, np.zeros(0, dtype=np.float32)
+    if head.family == "eagle3":
+        if "fc.weight" in tensors:
+            fc = packer.linear(tensors, "fc")
+            del tensors["fc.weight"]
+            tensors.pop("fc.bias", None)
+        if "fc_norm.weight" in tensors:
+            norm = floats(tensors.pop("fc_norm.weight"))
+    for name in tensors:
+        if not name.endswith(".bias"):
+            packer.into(weights, tensors, name)
+    if "embed_tokens.weight" not in tensors:
+        weights.share("embed_tokens", target.embedding)
+    if "lm_head.weight" not in tensors:
+        weights.share("lm_head", target.head)
+    embedding = tensors.get("embed_tokens.weight")
+    return _core.EagleHead(
+        head.hidden_size,
+        layer.intermediate_size,
+        layer.heads,
+        layer.kv_heads,
+        layer.head_dim,
+        config.vocab_size if embedding is None else embedding.shape[0],
+        config.vocab_size if head.outputs is None else head.outputs,
+        layer.norm_eps,
+        layer.rope_scale,
+        np.ascontiguousarray(layer.inv_freq, dtype=np.float32),
+        weights,
+        fc,
+        norm,
+        layer.fc_norms,
+        _tokens(head),
+        target.team,
+        kernels,
+    )
+
+
+def _medusa(head: Head, target: _core.Model, packer: _Packer, kernels: str) -> _core.MedusaHeads:
+    assert head.depth is not None
+    heads = []
+    shared = packer.linear(head.tensors, "heads.0.out")
+    for index in range(head.depth):
+        at = f"heads.{index}."
+        blocks = sum(name.startswith(f"{at}blocks.") and name.endswith(".weight") for name in head.tensors)
+        own = index > 0 and f"{at}out.weight" in head.tensors
+        out = packer.linear(head.tensors, f"{at}out") if own else shared
+        heads.append(([packer.linear(head.tensors, f"{at}blocks.{block}") for block in range(blocks)], out))
+    return _core.MedusaHeads(heads, _tokens(head), target.team, kernels)
+
+
+def _tokens(head: Head) -> _core.Ints:
+    return np.zeros(0, dtype=np.int32) if head.tokens is None else head.tokens

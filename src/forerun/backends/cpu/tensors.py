@@ -1,0 +1,35 @@
+"""What loaders of models and of heads ask of tensors."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from forerun.errors import InputError
+from forerun.weights.tensor import Tensor
+
+_LAYER = re.compile(r"layers\.(\d+)\.(?:self_attn|mlp)?\.?(\w+)\.(weight|bias)")
+
+
+def place(name: str) -> tuple[int, str]:
+    """Layer (-1: none) and short name of a tensor: 'layers.3.mlp.up_proj.weight' -> (3, 'up_proj')."""
+    match = _LAYER.fullmatch(name)
+    return (int(match[1]), match[2]) if match else (-1, name.split(".")[0])
+
+
+def floats(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """A norm or a bias as float32."""
+    floats: npt.NDArray[np.float32]
+    if tensor.kind == "F32":
+        floats = tensor.data.view(np.float32).copy()
+    elif tensor.kind == "F16":
+        floats = tensor.data.view(np.float16).astype(np.float32)
+    elif tensor.kind == "BF16":
+        wide = tensor.data.view(np.uint16).astype(np.uint32)
+        floats = np.left_shift(wide, np.uint32(16)).view(np.float32)
+    else:
+        kinds = "vectors must be F32, F16 or BF16"
+        raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; {kinds}")
+    return floats

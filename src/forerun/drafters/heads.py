@@ -1,0 +1,77 @@
+"""Drafting heads: EAGLE's layer, which grows a tree where it is most sure, and Medusa's, which each guess
+one of the next tokens. Both read the target's own hidden states.
+
+Cai et al., Medusa (arXiv 2401.10774); Li et al., EAGLE (2401.15077), EAGLE-2, whose dynamic trees these are
+(2406.16858), and EAGLE-3 (2503.01840). The work is done in C++ (csrc/drafting).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forerun import _core
+from forerun.core.protocols import Budget
+from forerun.core.tree import DraftTree, FloatArray, IntArray
+
+LEAST_CHANCE = 0.03
+"""Below a node that is less likely nothing is looked for: it would cost more than it gives."""
+
+
+class HeadDrafter:
+    """A head's drafts for one text.
+
+    EAGLE costs a small forward for each depth of a tree. Rows of its cache are made from the target's
+    features alone: what was guessed beyond them is forgotten after each tree, and computed from true
+    features when it has been accepted. Medusa costs an output layer for each depth, and remembers one state.
+
+    Args:
+        core: the head, with the memory of one text.
+        taps: hidden states of the target that it reads.
+        name: for reports.
+        least_chance: nodes that are less likely are not followed.
+    """
+
+    def __init__(
+        self,
+        core: _core.EagleDrafter | _core.MedusaDrafter,
+        taps: tuple[int, ...],
+        name: str,
+        least_chance: float = LEAST_CHANCE,
+    ) -> None:
+        self.name = name
+        self.taps = taps
+        self._core = core
+        self._least = least_chance
+        self._last = 0
+
+    def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
+        self._core.begin()
+        self._core.observe(tokens[:1], None)
+        self._last = int(tokens[0])
+        self.observe(tokens[1:].tolist(), features)
+
+    def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
+        if not len(tokens):
+            return
+        if features is None:
+            raise ValueError(f"{self.name} reads the target's hidden states, and was given none")
+        rows = np.ascontiguousarray(features, dtype=np.float32).reshape(len(tokens), -1)
+        self._core.observe(np.array(tokens, dtype=np.int32), rows)
+        self._last = int(tokens[-1])
+
+    def truncate(self, length: int) -> None:
+        """What was computed of the last token may be forgotten with what came after it: then nothing is
+        drafted until more is observed."""
+        self._core.truncate(length)
+
+    def propose(self, budget: Budget) -> DraftTree:
+        tokens, parents, chances = self._core.propose(budget.nodes, budget.depth, self._least)
+        return DraftTree(
+            np.array([self._last, *tokens], dtype=np.int32),
+            np.array([-1, *parents], dtype=np.int32),
+            (),
+            {},
+            np.array([1.0, *chances], dtype=np.float32),
+        )

@@ -1,0 +1,7 @@
+"""Drafting heads on disk: EAGLE-1/2, EAGLE-3 and Medusa, in the layouts that their authors, vLLM and
+speculators write. A folder is read here; that a head fits a target is checked here too."""
+
+from forerun.models.heads.head import Head
+from forerun.models.heads.opening import is_head, open_head
+
+__all__ = ["Head", "is_head", "open_head"]

@@ -1,0 +1,148 @@
+"""What a drafting head is, whatever family it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from forerun.errors import InputError
+from forerun.models.config import ModelConfig
+from forerun.models.rope import Frequencies
+from forerun.weights.tensor import Tensor
+
+if TYPE_CHECKING:
+    from forerun.models.heads.reading import Folder
+
+IntArray = npt.NDArray[np.int32]
+
+DRAFTER_NAMES = ("head", "eagle", "eagle3", "medusa")
+"""What a drafter's name begins with that is a head: any family's, or one's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A head, complete: `tensors` holds exactly what its fields imply, each in its shape.
+
+    path:        the folder
+    layout:      who writes such folders: "eagle", "eagle3", "medusa", "vllm" or "speculators"
+    family:      "eagle" (EAGLE-1 and 2, whose weights are the same), "eagle3" or "medusa"
+    hidden_size: values a state of the head has
+    features:    values that it reads of the target at each token
+    taps:        hidden states that these come from, as the file says; None where it does not
+    vocab_size:  of the target that it was made for, as the file says; None where it does not
+    outputs:     tokens that it can guess; None: the target's own head is used, and all
+    tokens:      int32 [outputs], the target's token of each; None where they are the same
+    tensors:     by canonical names, see the family's file
+    """
+
+    path: Path
+    layout: str
+    family: str
+    hidden_size: int
+    features: int
+    taps: tuple[int, ...] | None
+    vocab_size: int | None
+    outputs: int | None
+    tokens: IntArray | None
+    tensors: Mapping[str, Tensor]
+    layer: Layer | None = None
+    depth: int | None = None
+
+    def taps_for(self, target: ModelConfig) -> tuple[int, ...]:
+        """The target's hidden states that the head reads."""
+        if self.taps is not None:
+            return self.taps
+        if self.family == "eagle3" and "fc.weight" in self.tensors:
+            layers = target.layers
+            return (min(2, layers), layers // 2, max(layers - 3, 0))
+        return (target.layers,)
+
+    def check_fits(self, target: ModelConfig) -> None:
+        """Refuse a head that was made for another model.
+
+        Raises:
+            InputError: says what does not fit.
+        """
+        wrong = self._misfit(target)
+        if wrong is not None:
+            raise InputError(f"the head {self.path} {wrong}; use one that was made for {target.name}")
+
+    def _misfit(self, target: ModelConfig) -> str | None:
+        """What is wrong about the target, if anything."""
+        taps, hidden, vocab = self.taps_for(target), target.hidden_size, target.vocab_size
+        if max(taps) > target.layers:
+            return f"reads layer {max(taps)} of its target, which has {target.layers} layers"
+        if self.features != len(taps) * hidden:
+            states = "one hidden state" if len(taps) == 1 else f"{len(taps)} hidden states"
+            return f"reads {self.features} values of {states} of its target, whose hidden size is {hidden}"
+        if self.vocab_size is not None and self.vocab_size < vocab:
+            return f"knows {self.vocab_size} tokens, its target {vocab}"
+        if self.tokens is not None and int(self.tokens.max()) >= vocab:
+            return f"guesses token {self.tokens.max()}, and its target knows {vocab} tokens"
+        if self.tokens is None and self.outputs is not None and self.outputs > vocab:
+            return f"guesses {self.outputs} tokens, and its target knows {vocab}"
+        if self.hidden_size != hidden and (self.outputs is None or not self._embeds()):
+            return (
+                f"of hidden size {self.hidden_size} needs an embedding or output of its own beside {hidden}"
+            )
+        return None
+
+    def _embeds(self) -> bool:
+        return self.family == "medusa" or "embed_tokens.weight" in self.tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Sizes of a head's decoder layers, and what is special about the first.
+
+    residual_is_normed: the first layer's residual begins with the normed state
+    hands_on_normed:    what a step hands to the next is after the last norm
+    fc_norms:           the features are normed in so many parts before `fc`
+    """
+
+    layers: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    inv_freq: Frequencies
+    rope_scale: float
+    residual_is_normed: bool = False
+    hands_on_normed: bool = False
+    fc_norms: int = 1
+
+
+def target_tokens(folder: Folder, vocab_size: int | None, outputs: int) -> IntArray | None:
+    """int32 [outputs] from `d2t`, whose entries are offsets: output i is the target's token i + d2t[i]. None
+    without one."""
+    offsets = folder.integers("d2t")
+    if offsets is None:
+        if vocab_size is not None and outputs < vocab_size:
+            raise InputError(
+                f"{folder.path} guesses {outputs} of {vocab_size} tokens and has no 'd2t' that says which;"
+                " fetch it again"
+            )
+        return None
+    tokens = offsets + np.arange(offsets.size)
+    return checked_tokens(folder, "d2t", tokens, vocab_size, outputs)
+
+
+def checked_tokens(
+    folder: Folder, name: str, tokens: npt.NDArray[np.int64], vocab_size: int | None, outputs: int
+) -> IntArray:
+    """Tokens of a target, each once."""
+    most = (1 << 31) - 1 if vocab_size is None else vocab_size
+    if tokens.size != outputs:
+        raise InputError(f"{folder.path}: {name!r} has {tokens.size} entries for {outputs} outputs")
+    if (tokens < 0).any() or (tokens >= most).any():
+        raise InputError(f"{folder.path}: {name!r} leads outside a vocabulary of {most}")
+    if np.unique(tokens).size != tokens.size:
+        raise InputError(f"{folder.path}: {name!r} leads to one token twice")
+    result: IntArray = tokens.astype(np.int32)
+    return result

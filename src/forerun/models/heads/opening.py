@@ -1,0 +1,36 @@
+"""Opening a head: which family it is, its tensors say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forerun.errors import InputError
+from forerun.models.heads.eagle import looks_like_eagle, read_eagle
+from forerun.models.heads.head import Head
+from forerun.models.heads.medusa import looks_like_medusa, read_medusa
+from forerun.models.heads.reading import read_head_folder
+
+
+def open_head(path: Path) -> Head:
+    """Open a head's folder. InputError, one line, for anything that cannot be used."""
+    try:
+        folder = read_head_folder(path)
+        if looks_like_medusa(folder):
+            head = read_medusa(folder)
+        elif looks_like_eagle(folder):
+            head = read_eagle(folder)
+        else:
+            raise InputError(f"{path} holds no drafting head that is known here (EAGLE, EAGLE-3 or Medusa)")
+        folder.refuse_what_is_left()
+        return head
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def is_head(path: Path) -> bool:
+    """Whether a folder holds a drafting head, and no model that can write by itself."""
+    try:
+        folder = read_head_folder(path)
+    except (InputError, OSError):
+        return False
+    return looks_like_medusa(folder) or looks_like_eagle(folder)

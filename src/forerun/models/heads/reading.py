@@ -1,0 +1,88 @@
+"""The files of a head's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from forerun.errors import InputError
+from forerun.weights.files import read_json
+from forerun.weights.hf_folder import KINDS_OF_DTYPES, PICKLES, read_entries
+from forerun.weights.safetensors_file import Entry, read_safetensors
+from forerun.weights.tensor import Tensor
+
+INTEGERS = {"I64": np.int64, "I32": np.int32}
+
+
+@dataclass
+class Folder:
+    """A head's configuration and its tensors by the file's own names. What a family understands it takes;
+    what is left at the end is refused."""
+
+    path: Path
+    config: Mapping[str, object]
+    entries: dict[str, Entry]
+    taken: set[str] = field(default_factory=set)
+
+    def tensor(self, name: str, canonical: str) -> Tensor | None:
+        """A tensor of numbers under its canonical name, or None."""
+        entry = self.entries.get(name)
+        if entry is None:
+            return None
+        self.taken.add(name)
+        if entry.dtype not in KINDS_OF_DTYPES:
+            raise InputError(
+                f"tensor {name!r} in {self.path} is {entry.dtype}; {', '.join(KINDS_OF_DTYPES)} can be read"
+            )
+        if not 1 <= len(entry.shape) <= 2 or 0 in entry.shape:
+            raise InputError(f"tensor {name!r} in {self.path} has the shape {entry.shape}")
+        return Tensor(canonical, KINDS_OF_DTYPES[entry.dtype], entry.shape, entry.data)
+
+    def integers(self, name: str) -> npt.NDArray[np.int64] | None:
+        """A vector of whole numbers, or None."""
+        entry = self.entries.get(name)
+        if entry is None:
+            return None
+        self.taken.add(name)
+        if entry.dtype not in INTEGERS or len(entry.shape) != 1 or entry.shape[0] == 0:
+            raise InputError(f"tensor {name!r} in {self.path} is no vector of whole numbers")
+        return np.frombuffer(entry.data.tobytes(), INTEGERS[entry.dtype]).astype(np.int64)
+
+    def refuse_what_is_left(self) -> None:
+        """Whatever no one understood would change what is computed."""
+        left = sorted(self.entries.keys() - self.taken)
+        if left:
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            raise InputError(
+                f"{self.path} holds the tensor {left[0]!r}{more}, which this kind of head does not have"
+            )
+
+    def check(self, tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Refuse missing tensors, and shapes that contradict each other."""
+        for name, shape in shapes.items():
+            if name not in tensors:
+                raise InputError(f"{self.path} lacks the tensor {name!r}; fetch it again")
+            if tensors[name].shape != shape:
+                raise InputError(
+                    f"tensor {name!r} in {self.path} has the shape {tensors[name].shape}, not {shape}"
+                )
+
+
+def read_head_folder(path: Path) -> Folder:
+    """Configuration and tensors. InputError for what cannot be read."""
+    config = read_json(path / "config.json")
+    single = path / "medusa_lm_head.safetensors"
+    if single.exists():
+        return Folder(path, config, read_safetensors(single))
+    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLES)
+    if pickles and not any(file.suffix == ".safetensors" for file in path.iterdir()):
+        raise InputError(
+            f"{path} holds pickled weights ({pickles[0]}), which can run code when they are opened; convert"
+            " them to safetensors first (with torch: torch.load(FILE, weights_only=True), then"
+            " safetensors.torch.save_file)"
+        )
+    return Folder(path, config, read_entries(path))

@@ -1,0 +1,233 @@
+"""Writing heads that other engines load too: EAGLE-3 as its authors and as speculators lay it out, Medusa as
+its authors and as vLLM do. Only numpy is needed.
+
+Tensors come under their original names, as float32 arrays: `fc.weight`, `midlayer.self_attn.q_proj.weight`,
+... (further layers are `layers.1.`, `layers.2.`, ...), `norm.weight`, `lm_head.weight`, and
+`embed_tokens.weight` if the head has one of its own; for Medusa `{h}.{l}.linear.weight`,
+`{h}.{l}.linear.bias` and `{h}.{blocks}.weight`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Eagle3Settings:
+    """What the configuration of an EAGLE-3 head says.
+
+    target:     the model it was made for: a name or a hub id
+    taps:       hidden states it reads, as Hugging Face counts them
+    vocab_size: of the target
+    rope:       further keys of the configuration about rotary embeddings, such as `rope_scaling`
+    """
+
+    target: str
+    hidden_size: int
+    target_hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    layers: int
+    vocab_size: int
+    taps: tuple[int, ...]
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    rope: Mapping[str, object] = field(default_factory=dict)
+    context: int = 8192
+    norm_before_residual: bool = False
+    speculative_tokens: int = 5
+
+
+@dataclass(frozen=True)
+class MedusaSettings:
+    """What the configuration of Medusa heads says. vocab_size: of the target."""
+
+    target: str
+    hidden_size: int
+    vocab_size: int
+    heads: int
+    blocks: int = 1
+
+
+def save_eagle3(
+    folder: Path,
+    settings: Eagle3Settings,
+    tensors: Mapping[str, Floats],
+    tokens: IntArray | None,
+    layout: Literal["original", "speculators"] = "original",
+) -> None:
+    """Write `config.json` and `model.safetensors`, weights in bfloat16.
+
+    Args:
+        folder: made if it is not there.
+        tokens: int32 [outputs], ascending, the target's token of each output; None where they are the same.
+    """
+    named: dict[str, npt.NDArray[np.generic]] = dict(tensors)
+    if layout == "speculators":
+        named = {name.replace("midlayer.", "layers.0."): values for name, values in named.items()}
+    outputs = settings.vocab_size
+    if tokens is not None:
+        outputs = tokens.size
+        named["d2t"] = tokens.astype(np.int64) - np.arange(outputs)
+        named["t2d"] = np.isin(np.arange(settings.vocab_size), tokens)
+    layer = {
+        "hidden_size": settings.hidden_size,
+        "intermediate_size": settings.intermediate_size,
+        "num_hidden_layers": settings.layers,
+        "num_attention_heads": settings.heads,
+        "num_key_value_heads": settings.kv_heads,
+        "head_dim": settings.head_dim,
+        "vocab_size": settings.vocab_size,
+        "rms_norm_eps": settings.norm_eps,
+        "rope_theta": settings.rope_theta,
+        **settings.rope,
+        "max_position_embeddings": settings.context,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+    own = {
+        "draft_vocab_size": outputs,
+        "target_hidden_size": settings.target_hidden_size,
+        "norm_before_residual": settings.norm_before_residual,
+    }
+    config: dict[str, object]
+    if layout == "original":
+        config = {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "model_type": "llama",
+            **layer,
+            **own,
+            "tie_word_embeddings": False,
+            "torch_dtype": "bfloat16",
+            "eagle_config": {
+                "eagle_aux_hidden_state_layer_ids": list(settings.taps),
+                "use_aux_hidden_state": True,
+            },
+        }
+    else:
+        config = {
+            "architectures": ["Eagle3DraftModel"],
+            "speculators_model_type": "eagle3",
+            "speculators_version": "0.3.0",
+            "transformer_layer_config": {"model_type": "llama", **layer},
+            **own,
+            "norm_before_fc": False,
+            "embed_requires_grad": "embed_tokens.weight" in named,
+            "eagle_aux_hidden_state_layer_ids": list(settings.taps),
+            "tie_word_embeddings": False,
+            "torch_dtype": "bfloat16",
+            "speculators_config": _proposals(settings),
+        }
+    _write(folder, config, named, "model.safetensors")
+
+
+def save_medusa(
+    folder: Path,
+    settings: MedusaSettings,
+    tensors: Mapping[str, Floats],
+    tokens: IntArray | None = None,
+    layout: Literal["original", "vllm"] = "original",
+) -> None:
+    """Write `config.json` and the weights in bfloat16. Heads that guess some `tokens` only need vLLM's
+    layout."""
+    if layout == "original":
+        if tokens is not None:
+            raise ValueError("Medusa's own layout has no map of tokens; use vllm's")
+        config: dict[str, object] = {
+            "medusa_num_heads": settings.heads,
+            "medusa_num_layers": settings.blocks,
+            "base_model_name_or_path": settings.target,
+            "hidden_size": settings.hidden_size,
+            "vocab_size": settings.vocab_size,
+        }
+        _write(folder, config, dict(tensors), "medusa_lm_head.safetensors")
+        return
+    named: dict[str, npt.NDArray[np.generic]] = {}
+    for name, values in tensors.items():
+        head, layer, *rest = name.split(".")
+        block = rest[0] == "linear"
+        named[f"blocks.{head}.layers.{layer}.{rest[1]}" if block else f"lm_heads.{head}.weight"] = values
+    if tokens is not None:
+        named["token_map"] = tokens.astype(np.int64)
+    config = {
+        "architectures": ["MedusaModel"],
+        "model_type": "medusa",
+        "hidden_size": settings.hidden_size,
+        "vocab_size": settings.vocab_size,
+        "truncated_vocab_size": settings.vocab_size if tokens is None else int(tokens.size),
+        "num_heads": settings.heads,
+        "num_hidden_layers": settings.blocks,
+        "medusa_fc_bias": any(name.endswith(".bias") for name in tensors),
+        "original_lm_head": False,
+        "base_model_name_or_path": settings.target,
+    }
+    _write(folder, config, named, "model.safetensors")
+
+
+def _proposals(settings: Eagle3Settings) -> dict[str, object]:
+    """How speculators says what a head is used for."""
+    return {
+        "algorithm": "eagle3",
+        "default_proposal_method": "greedy",
+        "proposal_methods": [
+            {
+                "proposal_type": "greedy",
+                "speculative_tokens": settings.speculative_tokens,
+                "verifier_accept_k": 1,
+                "accept_tolerance": 0.0,
+            }
+        ],
+        "verifier": {"name_or_path": settings.target, "architectures": ["LlamaForCausalLM"]},
+    }
+
+
+def _write(
+    folder: Path, config: Mapping[str, object], tensors: Mapping[str, npt.NDArray[np.generic]], name: str
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    data = []
+    end = 0
+    for key, values in tensors.items():
+        dtype, stored = _stored(values)
+        header[key] = {
+            "dtype": dtype,
+            "shape": list(values.shape),
+            "data_offsets": [end, end + len(stored)],
+        }
+        end += len(stored)
+        data.append(stored)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    fresh = folder / f".{name}.new"
+    with open(fresh, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.writelines(data)
+    fresh.replace(folder / name)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _stored(values: npt.NDArray[np.generic]) -> tuple[str, bytes]:
+    """A tensor as safetensors writes it: numbers in bfloat16 (to nearest, ties to even), whole ones and bits
+    as they are."""
+    if values.dtype.kind == "f":
+        bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+        return "BF16", rounded.astype("<u2").tobytes()
+    if values.dtype.kind == "b":
+        return "BOOL", values.astype(np.uint8).tobytes()
+    return "I64", values.astype("<i8").tobytes()
