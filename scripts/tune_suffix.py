@@ -40,7 +40,7 @@ GRID: dict[str, Sequence[float]] = {
     "window": (32, 64, 128, 256),
     "recent": (0, 2, 8, 32),
     "span": (8, 32, 128),
-    "least_chance": (0.01, 0.03, 0.06, 0.1),
+    "least_chance": (0.01, 0.03, 0.05, 0.08, 0.1),
 }
 
 

@@ -52,3 +52,12 @@ def test_every_option_is_documented(name: str) -> None:
         if option.startswith("--")
     }
     assert set(re.findall(r"^\| `(?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) == there
+
+
+def test_tests_that_are_named_are_there() -> None:
+    there = {
+        name for file in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (\w+)", file.read_text())
+    }
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/exactness.md").read_text()))
+    assert len(named) > 30
+    assert named <= there

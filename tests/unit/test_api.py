@@ -48,12 +48,13 @@ def tiny_tokenizer(renamed: dict[str, str] | None = None) -> Tokenizer:
 
 
 TOKENIZER = tiny_tokenizer()
-ENGINE = Engine(
-    TinyBackend(sharpness=4.0),
-    TOKENIZER,
-    context=80,
-    load_draft=lambda name: (TinyBackend(sharpness=4.0, seed=len(name)), TOKENIZER),
-)
+
+
+def load_other(name: str) -> tuple[TinyBackend, Tokenizer]:
+    return TinyBackend(sharpness=4.0, seed=len(name)), TOKENIZER
+
+
+ENGINE = Engine(TinyBackend(sharpness=4.0), TOKENIZER, context=80, load_draft=load_other)
 DRAFTERS = (
     "auto",
     "none",
@@ -288,6 +289,20 @@ def test_streams_may_be_interleaved() -> None:
         for place, stream in enumerate(streams):
             texts[place] += "".join(part.text for part in [next(stream, None)] if part)
     assert texts == [ENGINE.generate("abc", one).text, ENGINE.generate("cba", two).text]
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_nothing_of_an_answer_stays(name: str) -> None:
+    """After others an answer has the tokens, and takes the forwards, that it has and takes on a new engine."""
+    params = SamplingParams(max_tokens=30, temperature=0.7, seed=5, repetition_penalty=1.1)
+    found = []
+    for before in ([], ["abc abc abc", "b"], ["好 好", "abc"]):
+        engine = Engine(TinyBackend(sharpness=4.0), TOKENIZER, context=80, load_draft=load_other)
+        for prompt in before:
+            engine.generate(prompt, replace(params, seed=8), drafter=name)
+        result = engine.generate("abc ab", params, drafter=name)
+        found.append((result.tokens, result.origins, result.report.target_forwards))
+    assert found[0] == found[1] == found[2]
 
 
 def test_seeds() -> None:

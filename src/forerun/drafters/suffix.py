@@ -40,7 +40,7 @@ class SuffixConstants:
     window: float = 64.0
     recent: float = 32.0
     span: float = 128.0
-    least_chance: float = 0.1
+    least_chance: float = 0.05
 
 
 class SuffixDrafter:
