@@ -293,7 +293,7 @@ def test_streams_may_be_interleaved() -> None:
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_nothing_of_an_answer_stays(name: str) -> None:
-    """After others an answer has the tokens, and takes the forwards, that it has and takes on a new engine."""
+    """After others an answer has the tokens, and takes the forwards, that it has and takes on a new one."""
     params = SamplingParams(max_tokens=30, temperature=0.7, seed=5, repetition_penalty=1.1)
     found = []
     for before in ([], ["abc abc abc", "b"], ["好 好", "abc"]):
