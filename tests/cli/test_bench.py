@@ -127,6 +127,24 @@ def test_peers_are_compared_with_their_own_plain_text(tiny: Path, stub: Path, tm
     assert (against["workload"], against["peer"]) == ("json", "llama.cpp")
 
 
+def test_a_peer_that_fails_is_left_out_and_the_rest_is_kept(tiny: Path, stub: Path, tmp_path: Path) -> None:
+    stub.write_text(
+        STUB.replace(
+            'if described["mode"] == "lookup":', 'if described["mode"] == "lookup": sys.exit()\n    if 0:'
+        )
+    )
+    done = forerun(
+        "bench", "-m", tiny, *QUICK, "--workloads", "json", "--peers", "llama.cpp", "--peer-python", stub,
+        "--json",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert b"left out from then on: llama.cpp (lookup) ended without an answer" in done.stderr
+    runs = json.loads(done.stdout)["runs"]
+    assert [(run["engine"], run["drafter"]) for run in runs] == [
+        ("forerun", "none"), ("forerun", "auto"), ("llama.cpp", "none"),
+    ]  # fmt: skip
+
+
 def test_prompts_from_a_file(tiny: Path, tmp_path: Path) -> None:
     lines = [{"id": i, "category": "poems" if i % 2 else "lists", "turns": [f"write {i}"]} for i in range(6)]
     file = tmp_path / "prompts.jsonl"

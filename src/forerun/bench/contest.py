@@ -18,6 +18,7 @@ from forerun.bench.simulated import SimulatedDrafter
 from forerun.bench.workloads import WorkloadPrompt
 from forerun.core.protocols import Drafter
 from forerun.core.report import Report
+from forerun.errors import InputError
 from forerun.sampling.params import SamplingParams
 
 OWN = "forerun"
@@ -92,12 +93,13 @@ class Own:
 
 @dataclass
 class Peer:
-    """Another engine."""
+    """Another engine. When it fails, `fault` says why, and from then on it writes nothing."""
 
     process: PeerProcess
     ends: list[int]
     only_greedy: bool = True
     peak_bytes: int = 0
+    fault: str = ""
 
     @property
     def engine(self) -> str:
@@ -109,7 +111,13 @@ class Peer:
 
     def write(self, prompt: list[int], params: SamplingParams) -> Written:
         assert params.max_tokens is not None
-        text = self.process.write(prompt, params.max_tokens, self.ends)
+        if self.fault:
+            return Written([], [])
+        try:
+            text = self.process.write(prompt, params.max_tokens, self.ends)
+        except InputError as error:
+            self.fault = str(error)
+            return Written([], [])
         self.peak_bytes = max(self.peak_bytes, text.peak_bytes)
         return Written(text.tokens, text.times)
 

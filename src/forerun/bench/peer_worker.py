@@ -55,7 +55,7 @@ class LlamaCpp:
             draft = speculative.LlamaPromptLookupDecoding(num_pred_tokens=LOOKUP_TOKENS["llama.cpp"])
         self._model = library.Llama(
             model, n_ctx=context, n_threads=threads, n_threads_batch=threads, n_gpu_layers=0,
-            draft_model=draft, verbose=False,
+            draft_model=draft, logits_all=draft is not None, verbose=False,
         )  # fmt: skip
 
     def write(self, tokens: list[int], max_tokens: int, ends: list[int]) -> Clock:

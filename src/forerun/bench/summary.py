@@ -66,8 +66,7 @@ class Run:
 
 
 def summarise(samples: Sequence[Sample]) -> list[Run]:
-    """Runs, in the order in which their first answers came. Answers of one step have no speed and are left
-    out of it."""
+    """Runs, by workload, this engine's first. Answers of one step have no speed and are left out of it."""
     plain: dict[tuple[str, float], list[float]] = {}
     for sample in samples:
         if sample.engine == OWN and sample.drafter == "none" and sample.written.tokens_per_second:
@@ -78,7 +77,9 @@ def summarise(samples: Sequence[Sample]) -> list[Run]:
     for sample in samples:
         key = (sample.prompt.workload, sample.engine, sample.drafter, sample.temperature)
         groups.setdefault(key, []).append(sample)
-    return [_run(group, medians) for group in groups.values()]
+    workloads = list(dict.fromkeys(sample.prompt.workload for sample in samples))
+    order = sorted(groups, key=lambda key: (workloads.index(key[0]), key[3], key[1] != OWN))
+    return [_run(groups[key], medians) for key in order]
 
 
 def _run(samples: list[Sample], plain: dict[tuple[str, float], float]) -> Run:

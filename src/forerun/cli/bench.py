@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from forerun.bench.summary import Run
     from forerun.bench.workloads import WorkloadPrompt
 
+PEER_SLACK = 64
+"""Places in a peer's context for its guesses."""
+
 COST_WIDTHS = (1, 2, 4, 8, 12, 16)
 
 
@@ -94,7 +97,7 @@ def bench(
 
     Exits with 1 if a text of this engine differs from plain decoding.
     """
-    from forerun.bench.contest import contest
+    from forerun.bench.contest import contest, encoded
 
     chosen = _prompts(workloads, prompts)
     temperatures = _temperatures(temperature)
@@ -104,14 +107,19 @@ def bench(
     samples: list[Sample] = []
     interrupted = False
     with ExitStack() as stack:
-        others = _peers(stack, peers, peer_python, model, engine)
-        contestants: list[Contestant] = [*_own(engine, drafters, simulate_acceptance), *others]
-        chosen = _that_fit(engine, chosen, max_tokens)
-        total = rounds * len(chosen) * len(temperatures) * len(contestants)
+        own = _own(engine, drafters, simulate_acceptance)
+        fitting = _that_fit(engine, chosen, max_tokens)
+        longest = max(len(encoded(engine, prompt)) for prompt in fitting) + max_tokens + PEER_SLACK
+        others = _peers(stack, peers, peer_python, model, engine, min(longest, engine.context))
+        if len(fitting) < len(chosen):
+            count = len(chosen) - len(fitting)
+            print(f"forerun: left out: {count} prompts too long for the context", file=sys.stderr)
+        contestants: list[Contestant] = [*own, *others]
+        total = rounds * len(fitting) * len(temperatures) * len(contestants)
         try:
             with LateProgress("running") as progress:
                 for sample in contest(
-                    engine, contestants, chosen, temperatures, max_tokens=max_tokens, rounds=rounds
+                    engine, contestants, fitting, temperatures, max_tokens=max_tokens, rounds=rounds
                 ):
                     samples.append(sample)
                     progress(len(samples), total)
@@ -119,6 +127,9 @@ def bench(
             interrupted = True
         backend = cast("CpuBackend", engine.backend)
         result = BenchResult(model, engine, backend, max_tokens, dtype, samples, others, not interrupted)
+    for peer in others:
+        if peer.fault:
+            print(f"forerun: left out from then on: {peer.fault}", file=sys.stderr)
     _write(result, json_out, html_out)
     if interrupted:
         raise KeyboardInterrupt
@@ -156,15 +167,12 @@ def _prompts(workloads: str, most: int | None) -> list[WorkloadPrompt]:
 
 
 def _that_fit(engine: Engine, prompts: list[WorkloadPrompt], max_tokens: int) -> list[WorkloadPrompt]:
-    """The prompts that leave room for an answer; says how many do not."""
+    """The prompts that leave room for an answer."""
     from forerun.bench.contest import encoded
 
     fitting = [p for p in prompts if len(encoded(engine, p)) + max_tokens <= engine.context]
     if not fitting:
         raise InputError(f"no prompt with {max_tokens} tokens more fits a context of {engine.context}")
-    if len(fitting) < len(prompts):
-        count = len(prompts) - len(fitting)
-        print(f"forerun: left out: {count} prompts too long for the context", file=sys.stderr)
     return fitting
 
 
@@ -203,7 +211,9 @@ def _own(engine: Engine, drafters: str, acceptance: float | None) -> list[Contes
     return found
 
 
-def _peers(stack: ExitStack, peers: str, python: str | None, model: str, engine: Engine) -> list[Peer]:
+def _peers(
+    stack: ExitStack, peers: str, python: str | None, model: str, engine: Engine, context: int
+) -> list[Peer]:
     """The other engines, each in both modes; they end with `stack`."""
     from forerun.bench.contest import Peer
     from forerun.bench.peer_process import MODES, PEERS, PeerProcess, installed
@@ -224,7 +234,7 @@ def _peers(stack: ExitStack, peers: str, python: str | None, model: str, engine:
             )
         for mode in MODES:
             try:
-                process = PeerProcess(name, mode, path, threads, engine.context, python)
+                process = PeerProcess(name, mode, path, threads, context, python)
             except InputError as error:
                 if peers != "all":
                     raise
