@@ -11,7 +11,8 @@
 namespace forerun {
 namespace {
 
-constexpr int kShortlist = 64;  // tokens by their logits that are looked at closely
+constexpr int kNoisy = 64;    // tokens by their logits that noise may make the best
+constexpr int kSharers = 16;  // candidates that share all chance
 
 int blocks_of(int n) { return (n + kBlock - 1) / kBlock; }
 
@@ -56,15 +57,14 @@ Candidates::Row Candidates::processed(const float* logits, const Text& text) con
   return {(*processor_)(wide_.data(), text, nullptr), vocab_, nullptr};
 }
 
-// The best by their logits, in order: at least kShortlist if there are so many.
-std::vector<int32_t> Candidates::shortlist(const Row& row, const std::vector<float>& tops) const {
+// The best by their logits, in order: at least `count` if there are so many.
+std::vector<int32_t> Candidates::shortlist(const Row& row, const std::vector<float>& tops, int count) const {
   const int n = row.n, blocks = static_cast<int>(tops.size());
   float least = -std::numeric_limits<float>::max();
-  std::vector<int32_t> keys(static_cast<size_t>(std::max(n, blocks)));
-  if (blocks >= kShortlist) least = kernels_->kth_of(tops.data(), blocks, kShortlist, keys.data());  // so many reach it at least
-  else if (n > kShortlist) least = kernels_->kth_of(row.values, n, kShortlist, keys.data());
-  least = std::max(least, -std::numeric_limits<float>::max());
   std::vector<int32_t> list(static_cast<size_t>(n));
+  if (blocks >= count) least = kernels_->kth_of(tops.data(), blocks, count, list.data());  // so many reach it at least
+  else if (n > count) least = kernels_->kth_of(row.values, n, count, list.data());
+  least = std::max(least, -std::numeric_limits<float>::max());
   list.resize(static_cast<size_t>(kernels_->collect(row.values, n, tops.data(), least, list.data())));
   std::sort(list.begin(), list.end(), [&](int32_t a, int32_t b) {
     return row.values[a] > row.values[b] || (row.values[a] == row.values[b] && a < b);
@@ -91,14 +91,15 @@ std::vector<HeadGuess> Candidates::best(const float* logits, const Text& text, i
   std::vector<float> tops(static_cast<size_t>(blocks_of(row.n)));
   const float top = kernels_->survey(row.values, row.n, tops.data());
   if (!std::isfinite(top) || count < 1) return {};
-  std::vector<int32_t> list = shortlist(row, tops);
+  const bool noisy = settings_.temperature > 0.0 && settings_.coupled;
+  std::vector<int32_t> list = shortlist(row, tops, std::max(count, noisy ? kNoisy : 0));
   const double temperature = settings_.temperature > 0.0 ? settings_.temperature : 1.0;
   const auto mass_of_all = [&] {
     const float lowest = -std::numeric_limits<float>::max();
     return kernels_->tally(row.values, row.n, tops.data(), lowest, top, top, static_cast<float>(kLog2E / temperature)).all;
   };
   std::vector<HeadGuess> found;
-  if (settings_.temperature == 0.0 || !settings_.coupled) {
+  if (!noisy) {
     const double mass = mass_of_all();
     if (settings_.temperature > 0.0) list.resize(kept(row, list, mass));
     list.resize(std::min(list.size(), static_cast<size_t>(count)));
@@ -110,33 +111,42 @@ std::vector<HeadGuess> Candidates::best(const float* logits, const Text& text, i
   const size_t keep = filters ? kept(row, list, settings_.top_p < 1.0 ? mass_of_all() : 1.0) : list.size();
   const bool open = keep == list.size() && (settings_.top_k == 0 || keep < static_cast<size_t>(settings_.top_k));
   list.resize(keep);
-  return with_noise(row, std::move(list), open, count);
+  return with_noise(row, list, open, count);
 }
 
 // Ranks the list by logits / temperature + noise. Where no filter has cut it short it is `open`: then tokens beside it
-// count too whose noise is the highest of their group; hardly any other can come near the first.
-std::vector<HeadGuess> Candidates::with_noise(const Row& row, std::vector<int32_t> list, bool open, int count) const {
+// count too whose noise is the highest of their group; hardly any other can come near the first. A candidate's chance is
+// its share among the best kSharers, as sampling/ranking.py puts it.
+std::vector<HeadGuess> Candidates::with_noise(const Row& row, const std::vector<int32_t>& list, bool open, int count) const {
+  using Score = std::pair<double, int32_t>;  // in units of logits
   const double temperature = settings_.temperature;
+  const auto higher = [](const Score& a, const Score& b) { return a.first > b.first || (a.first == b.first && a.second < b.second); };
+  const size_t most = static_cast<size_t>(std::max(count, kSharers));
+  std::vector<Score> best;  // a heap, the lowest first
+  const auto consider = [&](int32_t i, int token) {
+    const double value = row.values[i];
+    if (best.size() == most && value + temperature * bounds_[static_cast<size_t>(token) / kBlock] < best.front().first) return;
+    best.emplace_back(value + temperature * noise(token), i);
+    std::push_heap(best.begin(), best.end(), higher);
+    if (best.size() <= most) return;
+    std::pop_heap(best.begin(), best.end(), higher);
+    best.pop_back();
+  };
+  for (const int32_t i : list) consider(i, row.token(i));
   const float least = row.values[list.back()];
-  std::vector<std::pair<double, int32_t>> scores;  // in units of logits
-  for (const int32_t i : list) scores.emplace_back(row.values[i] + temperature * noise(row.token(i)), i);
-  const auto higher = [](const auto& a, const auto& b) { return a.first > b.first || (a.first == b.first && a.second < b.second); };
-  const size_t wanted = std::min(scores.size(), static_cast<size_t>(count));
-  std::partial_sort(scores.begin(), scores.begin() + static_cast<long>(wanted), scores.end(), higher);
-  const double bar = scores[wanted - 1].first;
   for (size_t group = 0; open && group < bounds_.size(); group++) {
     const int token = static_cast<int>(group) * kBlock + holder(static_cast<uint32_t>(words_[group] >> 32));
     if (token >= vocab_) continue;
     const int32_t i = row.tokens == nullptr ? token : own_ids_[static_cast<size_t>(token)];
-    if (i < 0 || i >= row.n || !(row.values[i] < least) || row.values[i] + temperature * bounds_[group] < bar) continue;
-    if (std::isfinite(row.values[i])) scores.emplace_back(row.values[i] + temperature * noise(token), i);
+    if (i >= 0 && i < row.n && row.values[i] < least && std::isfinite(row.values[i])) consider(i, token);
   }
-  std::partial_sort(scores.begin(), scores.begin() + static_cast<long>(wanted), scores.end(), higher);
+  std::sort_heap(best.begin(), best.end(), higher);
   double sum = 0.0;
-  for (const auto& score : scores) sum += std::exp(score.first - scores[0].first);
+  const size_t sharers = std::min(best.size(), static_cast<size_t>(kSharers));
+  for (size_t i = 0; i < sharers; i++) sum += std::exp(best[i].first - best[0].first);
   std::vector<HeadGuess> found;
-  for (size_t i = 0; i < wanted; i++)
-    found.push_back({row.token(scores[i].second), static_cast<float>(std::exp(scores[i].first - scores[0].first) / sum)});
+  for (size_t i = 0; i < std::min(sharers, static_cast<size_t>(count)); i++)
+    found.push_back({row.token(best[i].second), static_cast<float>(std::exp(best[i].first - best[0].first) / sum)});
   return found;
 }
 

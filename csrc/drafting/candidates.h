@@ -55,10 +55,10 @@ class Candidates {
     int token(int i) const { return tokens == nullptr ? i : tokens[i]; }
   };
   Row processed(const float* logits, const Text& text) const;
-  std::vector<int32_t> shortlist(const Row& row, const std::vector<float>& tops) const;
+  std::vector<int32_t> shortlist(const Row& row, const std::vector<float>& tops, int count) const;
   size_t kept(const Row& row, const std::vector<int32_t>& list, double mass) const;
   double noise(int token) const;
-  std::vector<HeadGuess> with_noise(const Row& row, std::vector<int32_t> list, bool open, int count) const;
+  std::vector<HeadGuess> with_noise(const Row& row, const std::vector<int32_t>& list, bool open, int count) const;
 
   CandidateSettings settings_;
   int vocab_, outputs_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -170,18 +171,18 @@ Draft EagleDrafter::propose(int nodes, int depth, float least_chance) {
   return draft;
 }
 
-// The nodes of this depth that are among the best `nodes` of the whole tree, the best first: below any other there is none
-// of the best.
+// The nodes of this depth that are better than the last of the best `nodes` of the whole tree, the best first: below any
+// other there is none of the best.
 std::vector<int32_t> EagleDrafter::worth_computing(const Growing& tree, int depth, int nodes, float least_chance) const {
   std::vector<float> chances(tree.chances.begin() + 1, tree.chances.end());
-  float least = least_chance;
-  if (chances.size() > static_cast<size_t>(nodes)) {
+  float bar = 0.0f;
+  if (chances.size() >= static_cast<size_t>(nodes)) {
     std::nth_element(chances.begin(), chances.begin() + nodes - 1, chances.end(), std::greater<float>());
-    least = std::max(least, chances[static_cast<size_t>(nodes) - 1]);
+    bar = chances[static_cast<size_t>(nodes) - 1];
   }
   std::vector<int32_t> chosen;
   for (size_t node = 1; node < tree.tokens.size(); node++)
-    if (tree.depths[node] == depth && tree.chances[node] >= least) chosen.push_back(static_cast<int32_t>(node));
+    if (tree.depths[node] == depth && tree.chances[node] > bar && tree.chances[node] >= least_chance) chosen.push_back(static_cast<int32_t>(node));
   std::stable_sort(chosen.begin(), chosen.end(), [&](int a, int b) { return tree.chances[a] > tree.chances[b]; });
   if (chosen.size() > static_cast<size_t>(kBeam)) chosen.resize(kBeam);
   return chosen;
@@ -205,7 +206,9 @@ void EagleDrafter::expand(Growing& tree, const std::vector<int32_t>& level, int 
     tree.rows[node] = staged + i;
   }
   batch.taps = {head_->shape().layers};
-  std::vector<float> logits(static_cast<size_t>(rows) * stride), states(static_cast<size_t>(rows) * hidden);
+  std::vector<float>&logits = rows_logits_, &states = rows_states_;
+  logits.resize(std::max(logits.size(), static_cast<size_t>(rows) * stride));
+  states.resize(std::max(states.size(), static_cast<size_t>(rows) * hidden));
   head_->decoder().forward(std::move(batch), logits.data(), states.data());
   std::vector<std::vector<HeadGuess>> found(static_cast<size_t>(rows));
   candidates_.at(static_cast<uint32_t>(text_.size()) + static_cast<uint32_t>(depth));

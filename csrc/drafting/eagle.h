@@ -91,6 +91,7 @@ class EagleDrafter {
   std::vector<float> pending_;  // features of the pairs that are not computed yet
   std::vector<float> state_, logits_;  // of the text's last pair
   bool known_ = false;                 // they are
+  std::vector<float> rows_logits_, rows_states_;  // of a level's nodes: kept, for fresh pages are slow
 };
 
 }  // namespace forerun
