@@ -334,7 +334,10 @@ class Engine:
         names = chosen if isinstance(chosen, str) else "none"
         self.check_drafter(names)
         taken = 0 if self._allowance is None else self._allowance.take_text(names, longest)
-        circumstances = Circumstances(longest + STAGED_ROWS, ranker, head_ranking)
+        # a grammar knows what follows at any place, and looks there anyway: it must be asked every step
+        rests = constraint is None
+        plain = None if rests or draft_tokens is not None else self._plain_seconds()
+        circumstances = Circumstances(longest + STAGED_ROWS, ranker, head_ranking, plain)
         guesser = self._roster.make(chosen, circumstances) if isinstance(chosen, str) else chosen
         ending = Ending(
             StreamDecoder(self.tokenizer, continues=continues or constraint is not None),
@@ -360,10 +363,14 @@ class Engine:
             weakref.finalize(target, self._allowance.give, taken)
         report = Report(prompt_tokens=len(prompt))
         answer = Answer(ending, params.logprobs, seed, report)
-        # a grammar knows what follows at any place, and looks there anyway: it must be asked every step
-        rests = constraint is None or self._roster.runs_model(names)
         policy = self._policy(guesser, draft_tokens, rests, params.temperature)
         return Task(target, guesser, prompt, policy, stop, params.max_tokens, report, answer)
+
+    def _plain_seconds(self) -> float | None:
+        """What a plain step takes, if costs are measured."""
+        if self._curve is None and self._measure is not None:
+            self._curve = CostCurve(self._measure())
+        return None if self._curve is None else self._curve(1)
 
     def _policy(self, drafter: Drafter, draft_tokens: int | None, rests: bool, temperature: float) -> Policy:
         """Decides how much of what is drafted is verified."""

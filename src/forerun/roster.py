@@ -50,11 +50,14 @@ class Circumstances:
         longest: tokens that the text may come to have.
         ranker: makes what turns a draft model's logits into candidates (each needs one of its own).
         head_ranking: the same for drafting heads.
+        plain: seconds of a plain step, where what runs a model must itself see to it that it pays, as the
+            budget does not.
     """
 
     longest: int
     ranker: Callable[[], Ranker]
     head_ranking: Callable[[], _core.HeadRanking]
+    plain: float | None = None
 
 
 @runtime_checkable
@@ -110,6 +113,12 @@ class Roster:
         """A new drafter for one text."""
         self.check(names)
         drafters = [self._one(name, circumstances) for name in check_names(names)]
+        if circumstances.plain is not None:
+            from forerun.drafters.sparing import SparingDrafter
+
+            for at, name in enumerate(check_names(names)):
+                if self.runs_model(name):
+                    drafters[at] = SparingDrafter(drafters[at], circumstances.plain)
         if len(drafters) == 1:
             return drafters[0]
         from forerun.drafters.cascade import CascadeDrafter
