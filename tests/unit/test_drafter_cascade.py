@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -165,3 +165,32 @@ def test_a_cascade_of_nobody() -> None:
 
 def test_its_name() -> None:
     assert CascadeDrafter([LookupDrafter(), Scripted("b", SURE)]).name == "lookup+b"
+
+
+def test_a_drafter_that_costs_more_than_it_saves_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked so rarely that it hardly costs anything, and again when its guesses are right."""
+    clock = [0.0]
+
+    class Slow(Scripted):
+        def propose(self, budget: Budget) -> DraftTree:
+            clock[0] += 0.2
+            return super().propose(budget)
+
+    def lap() -> Callable[[], float]:
+        start = clock[0]
+        return lambda: clock[0] - start
+
+    monkeypatch.setattr("forerun.drafters.cascade.Lap", lap)
+    slow = Slow("slow", DraftTree.chain(1, [7]))
+    cascade = CascadeDrafter([LookupDrafter(), slow])
+    cascade.begin(np.array([1], dtype=np.int32), None)
+    for step in range(400):
+        cascade.propose(Budget(4, 4, 1.0))
+        cascade.observe([100 + step], None)  # always something new: nobody is right
+    assert slow.asked < 400 / 6  # a few at first, then one step in eleven
+    before = slow.asked
+    for step in range(400):
+        slow.tree = DraftTree.chain(1, [1000 + step])
+        cascade.propose(Budget(4, 4, 1.0))
+        cascade.observe([1000 + step], None)
+    assert slow.asked - before > 350

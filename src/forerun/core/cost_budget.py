@@ -119,8 +119,8 @@ class CostBudget:
             return Budget(PROBE, PROBE)
         if self._draft == 0 or self._draft < CHEAP * self._curve(1):
             depth = self._most.depth if self._draft else min(FIRST_DEPTH, self._most.depth)
-            return Budget(self._most.nodes, depth)
-        return Budget(self._most.nodes, self._paying_depth())
+            return Budget(self._most.nodes, depth, self._curve(1))
+        return Budget(self._most.nodes, self._paying_depth(), self._curve(1))
 
     def _paying_depth(self) -> int:
         """How deep an expensive drafter is asked: as deep as a chain is worth most."""

@@ -59,10 +59,15 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """What a drafter may propose this step: at most `nodes` besides the root, at most `depth` deep."""
+    """What a drafter may propose this step: at most `nodes` besides the root, at most `depth` deep.
+
+    `plain` is what a step without drafting takes, in seconds, or 0 where that is not known: what an accepted
+    guess saves, and so what it may cost at most.
+    """
 
     nodes: int
     depth: int
+    plain: float = 0.0
 
 
 class Drafter(Protocol):

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from forerun.core.protocols import Budget, Drafter
+from forerun.core.report import Lap
 from forerun.core.tree import DraftTree, FloatArray, IntArray
 
 FADE = 0.9
@@ -16,6 +17,9 @@ FADE = 0.9
 
 HOPE = 1.0
 """Accepted guesses a step that a drafter without a record is taken to give."""
+
+CHEAP = 0.02
+"""A drafter that costs more than its guesses save is asked so rarely that it takes this part of the time."""
 
 RECOVERY = 0.02
 """How far a step without being asked takes a drafter's record back to HOPE: text changes."""
@@ -31,12 +35,29 @@ class Extender(Protocol):
 
 @dataclass
 class Member:
-    """A drafter, where its taps are among the cascade's, and the accepted guesses a step that its trees
-    had."""
+    """A drafter among others.
+
+    Attributes:
+        taps: where its taps are among the cascade's.
+        record: accepted guesses a step that its trees had lately.
+        seconds: that a proposal of its takes.
+        resting: steps for which it is not asked.
+    """
 
     drafter: Drafter
     taps: list[int]
     record: float = HOPE
+    seconds: float = 0.0
+    resting: int = 0
+
+    def propose(self, budget: Budget) -> DraftTree:
+        lap = Lap()
+        tree = named(self.drafter.propose(budget), self.drafter.name)
+        took = lap()
+        self.seconds = took if self.seconds == 0 else 0.8 * self.seconds + 0.2 * took
+        if self.record * budget.plain < self.seconds and budget.plain > 0:
+            self.resting = int(self.seconds / (CHEAP * budget.plain))
+        return tree
 
 
 class CascadeDrafter:
@@ -44,9 +65,10 @@ class CascadeDrafter:
 
     A drafter's tree promises the sum of its nodes' chances, or what the drafter's trees had accepted lately
     if it gives no chances (or has drawn its candidates: which tree is verified must not depend on what was
-    drawn). Asking ends with a tree that promises more than the drafters after it had accepted lately. Trees
-    of drafters asked before are merged into the chosen one, best nodes first, and what is left of the budget
-    goes to a drafter that can extend the most probable leaf.
+    drawn). Asking ends with a tree that promises more than the drafters after it had accepted lately. A
+    drafter whose guesses save less time than they cost is asked now and then only, so that it does not
+    hold up the others. Trees of drafters asked before are merged into the chosen one, best nodes first, and
+    what is left of the budget goes to a drafter that can extend the most probable leaf.
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
@@ -61,14 +83,14 @@ class CascadeDrafter:
         self._asked = []
         for member in self._members:
             member.drafter.begin(tokens, self._features(member, features))
-            member.record = HOPE
+            member.record, member.resting = HOPE, 0
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
         for member, tree in self._asked:
             member.record = FADE * member.record + (1 - FADE) * right_guesses(tree, tokens)
         asked = [member for member, _ in self._asked]
         for member in self._members:
-            if self._asked and member not in asked:
+            if self._asked and member not in asked and not member.resting:
                 member.record += RECOVERY * (HOPE - member.record)
             member.drafter.observe(tokens, self._features(member, features))
         self._asked = []
@@ -81,13 +103,16 @@ class CascadeDrafter:
     def propose(self, budget: Budget) -> DraftTree:
         self._asked = []
         best, promise = None, -1.0
-        for at, member in enumerate(self._members):
-            tree = named(member.drafter.propose(budget), member.drafter.name)
+        able = [member for member in self._members if not member.resting] or self._members[:1]
+        for member in self._members:
+            member.resting = max(member.resting - 1, 0)
+        for at, member in enumerate(able):
+            tree = member.propose(budget)
             self._asked.append((member, tree))
             gives = promised(tree, member.record)
             if gives > promise:
                 best, promise = tree, gives
-            if promise >= max((later.record for later in self._members[at + 1 :]), default=0.0):
+            if promise >= max((later.record for later in able[at + 1 :]), default=0.0):
                 break
         assert best is not None
         for _, tree in self._asked:
