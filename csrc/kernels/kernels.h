@@ -45,6 +45,8 @@ struct Kernels {
   // Prepares inputs [begin, end) of a row from x[0 .. end - begin); begin a multiple of kGroup, end too or == inputs.
   // Groups are independent, so a row may be prepared in parts; the part that reaches `inputs` also writes the padding.
   void (*prepare)(RowKind kind, const float* x, int inputs, int begin, int end, void* row);
+  // After prepare to q8 of the whole row x: more bits for groups with outliers. For all rows of a call of linear, or none.
+  void (*refine)(const float* x, int inputs, void* row);
   // y[m * ldy + (t - tile_begin) * kTile + i] = output t * kTile + i of row m, for tiles [tile_begin, tile_end).
   // rows: n prepared rows, each row_bytes apart. n is any positive number: weights are read once a block of rows.
   void (*linear)(const Linear& w, const void* rows, int n, int tile_begin, int tile_end, float* y, size_t ldy);

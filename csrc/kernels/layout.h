@@ -4,10 +4,12 @@
 
 namespace forerun {
 
-// Two groups of inputs prepared for 8-bit products. A row with an odd number of groups ends with one of zeros.
+// Two groups of inputs prepared for 8-bit products. A row is its pairs, and as many behind them for what the first leave
+// over of refined groups. An odd number of groups is made even by one of zeros.
 struct RowPair {
   int8_t q[2][kGroup];       // inputs in units of the group's scale, in [-127, 127]
   float scale[2];
+  uint8_t refined[2];        // whether what is left over counts
   int32_t start4[2];         // less 8 times the sum of q: 4-bit weights are stored with 8 added
   int32_t start8[2];         // less 128 times the sum of q where weights are stored with 128 added, else 0
   int32_t start8_half[2][2]; // the same for each half of the groups
@@ -16,7 +18,7 @@ struct RowPair {
     uint16_t bf16[4];  // in the first two of these where the instruction set takes them so
   } sum;
 };
-static_assert(sizeof(RowPair) == 112);
+static_assert(sizeof(RowPair) == 116);
 
 // A pair of groups in a tile of quantised weights, as offsets in bytes: the weights of both groups; f16 scales of 16
 // outputs, for each group (and each half, if there are halves); bf16 offsets as load_pairs wants them, if there are any.

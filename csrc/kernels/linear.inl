@@ -131,11 +131,18 @@ struct GroupTiles {
   static constexpr int tiles_for(int) { return 1; }
   static constexpr PairLayout kLayout = pair_layout(Weights::kFormat, kMin, kHalves ? kGroup / 2 : kGroup);
 
-  // Pair of groups of a block of rows.
+  // A pair of groups of a block of rows.
   struct Inputs {
     const char* first;
     size_t stride;
     inline const RowPair& row(int m) const { return *reinterpret_cast<const RowPair*>(first + m * stride); }
+    // Whether any row's group is refined. Those that are not have zeros left over, which change nothing.
+    template <int M>
+    inline bool refined(int g) const {
+      unsigned any = 0;
+      for (int m = 0; m < M; m++) any |= row(m).refined[g];
+      return any != 0;
+    }
   };
 
   // Steps [kBegin, kEnd) of group g for rows [m, m + L) in lockstep, so that their chains of additions overlap.
@@ -178,8 +185,12 @@ struct GroupTiles {
       Inputs x{b.rows, b.row_stride};
       for (int i = 0; i < pairs; i++, p += kLayout.bytes, x.first += sizeof(RowPair)) {
         prefetch(p, kLayout.bytes, M > 4 ? 2560 : 8192);  // the more rows, the slower weights go by
-        for (int g = 0; g < 2; g++)
-          add_group<M>(p + g * kLayout.group_weights, p + kLayout.scales + g * kLayout.scales_of_group, x, g, acc);
+        for (int g = 0; g < 2; g++) {
+          const uint8_t *weights = p + g * kLayout.group_weights, *scales = p + kLayout.scales + g * kLayout.scales_of_group;
+          Inputs part = x;
+          for (int left = x.template refined<M>(g) ? 2 : 1; left > 0; left--, part.first += pairs * sizeof(RowPair))
+            add_group<M>(weights, scales, part, g, acc);
+        }
         if (!kMin) continue;
         const vb offsets = load_pairs(reinterpret_cast<const uint16_t*>(p + kLayout.offsets));
         for (int m = 0; m < M; m++) acc[m] = dot2(acc[m], offsets, pair_of(&x.row(m).sum, 0));

@@ -11,31 +11,74 @@ static RowKind row_kind(Format format) {
 }
 
 static size_t row_bytes(RowKind kind, int inputs) {
-  if (kind == RowKind::q8) return (static_cast<size_t>(pairs_of(inputs)) * sizeof(RowPair) + 63) / 64 * 64;
+  if (kind == RowKind::q8) return (static_cast<size_t>(pairs_of(inputs)) * 2 * sizeof(RowPair) + 63) / 64 * 64;
   const size_t padded = static_cast<size_t>((inputs + kGroup - 1) / kGroup) * kGroup;
   return padded * (kind == RowKind::bf16 ? 2 : 4);
 }
 
 // --- 8 bits ----------------------------------------------------------------------------------------------------------
 
+// Inputs in units of a scale, given with its inverse; returns the sum of what they became.
+static inline float keep_group(vf low, vf high, float scale, float inverse, RowPair& pair, int g) {
+  int8_t* q = pair.q[g];
+  store_s8(q, mul(low, set1(inverse)));
+  store_s8(q + kLanes, mul(high, set1(inverse)));
+  const int32_t sums[2] = {sum_s8(q), sum_s8(q + kLanes)};
+  const int32_t bias = kBiased8 ? -128 : 0;
+  pair.scale[g] = scale;
+  pair.refined[g] = 0;
+  pair.start4[g] = -8 * (sums[0] + sums[1]);
+  pair.start8[g] = bias * (sums[0] + sums[1]);
+  for (int h = 0; h < 2; h++) pair.start8_half[g][h] = bias * sums[h];
+  return static_cast<float>(sums[0] + sums[1]) * scale;
+}
+
+static inline void keep_sum(float sum, RowPair& pair, int g) {
+  if (kBf16Rows) pair.sum.bf16[g] = f32_to_bf16(sum);
+  else pair.sum.f32[g] = sum;
+}
+
 // Eight bits with the scale that just holds the group. Anything that is not finite makes the whole group NaN.
 static inline void quantise_group(vf low, vf high, RowPair& pair, int g) {
   const float top = bits_to_f32(static_cast<uint32_t>(top_magnitude(low, high)));
   const bool finite = top < 1e36f;
   const float held = finite && top > 1e-30f ? top : 1e-30f;
-  const vf inverse = set1(127.0f / held);
-  int8_t* q = pair.q[g];
-  store_s8(q, mul(low, inverse));
-  store_s8(q + kLanes, mul(high, inverse));
-  const int32_t sums[2] = {sum_s8(q), sum_s8(q + kLanes)};
-  const int32_t bias = kBiased8 ? -128 : 0;
-  pair.scale[g] = finite ? held / 127.0f : __builtin_nanf("");
-  pair.start4[g] = -8 * (sums[0] + sums[1]);
-  pair.start8[g] = bias * (sums[0] + sums[1]);
-  for (int h = 0; h < 2; h++) pair.start8_half[g][h] = bias * sums[h];
-  const float sum = static_cast<float>(sums[0] + sums[1]) * pair.scale[g];
-  if (kBf16Rows) pair.sum.bf16[g] = f32_to_bf16(sum);
-  else pair.sum.f32[g] = sum;
+  keep_sum(keep_group(low, high, finite ? held / 127.0f : __builtin_nanf(""), 127.0f / held, pair, g), pair, g);
+}
+
+// A group of inputs, with zeros behind the row's end.
+struct Halves {
+  vf low, high;
+};
+static inline Halves load_group(const float* x, int left) {
+  if (left >= kGroup) return {load(x), load(x + kLanes)};
+  alignas(64) float padded[kGroup] = {};
+  for (int i = 0; i < left; i++) padded[i] = x[i];
+  return {load(padded), load(padded + kLanes)};
+}
+
+// Outliers make their groups coarse, and what is lost there is most of what a row loses: groups of more than twice the mean
+// scale get eight bits more, for what the first eight leave over.
+static void refine(const float* x, int inputs, void* row) {
+  RowPair* pairs = static_cast<RowPair*>(row);
+  RowPair* rest = pairs + pairs_of(inputs);
+  const int groups = (inputs + kGroup - 1) / kGroup;
+  float sum = 0.0f;
+  for (int g = 0; g < groups; g++) sum += pairs[g / 2].scale[g % 2];
+  const float coarse = 2.0f * sum / static_cast<float>(groups);
+  __builtin_memset(rest, 0, sizeof(RowPair) * pairs_of(inputs));
+  for (int g = 0; g < groups; g++) {
+    RowPair& pair = pairs[g / 2];
+    const float scale = pair.scale[g % 2];
+    if (!(scale > coarse)) continue;
+    const Halves all = load_group(x + g * kGroup, inputs - g * kGroup);
+    const int8_t* q = pair.q[g % 2];
+    const vf low = sub(all.low, mul(load_s8(q), set1(scale))), high = sub(all.high, mul(load_s8(q + kLanes), set1(scale)));
+    const float kept = static_cast<float>(pair.start4[g % 2] / -8) * scale;
+    const float more = keep_group(low, high, scale / 254.0f, 254.0f / scale, rest[g / 2], g % 2);
+    pair.refined[g % 2] = 1;
+    keep_sum(kept + more, pair, g % 2);
+  }
 }
 
 // --- all kinds -------------------------------------------------------------------------------------------------------
@@ -43,13 +86,7 @@ static inline void quantise_group(vf low, vf high, RowPair& pair, int g) {
 static void prepare(RowKind kind, const float* x, int inputs, int begin, int end, void* row) {
   const int groups = (inputs + kGroup - 1) / kGroup;
   for (int g = begin / kGroup; g * kGroup < end; g++, x += kGroup) {
-    alignas(64) float padded[kGroup] = {};
-    const float* from = x;
-    if (end - g * kGroup < kGroup) {
-      for (int i = 0; i < end - g * kGroup; i++) padded[i] = x[i];
-      from = padded;
-    }
-    const vf low = load(from), high = load(from + kLanes);
+    const auto [low, high] = load_group(x, end - g * kGroup);
     if (kind == RowKind::q8) {
       quantise_group(low, high, static_cast<RowPair*>(row)[g / 2], g % 2);
     } else if (kind == RowKind::bf16) {

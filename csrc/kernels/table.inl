@@ -15,6 +15,7 @@ static constexpr Kernels make_table(const char* name) {
   k.row_kind = row_kind;
   k.row_bytes = row_bytes;
   k.prepare = prepare;
+  k.refine = refine;
   k.linear = linear;
   k.rms_norm = rms_norm;
   k.rope = rope;

@@ -244,6 +244,7 @@ void Forward::prepare_all(const Prepared& into, unsigned kinds, int inputs, int6
     if (kinds >> kind & 1u) {
       const RowKind k = static_cast<RowKind>(kind);
       k_.prepare(k, x, inputs, 0, inputs, prepared_row(into, k, inputs, i));
+      if (k == RowKind::q8) k_.refine(x, inputs, prepared_row(into, k, inputs, i));
     }
 }
 

@@ -126,6 +126,7 @@ std::vector<float> run(const Kernels& k, const Linear& w, const std::vector<floa
     const int middle = in_parts ? w.inputs / kGroup / 2 * kGroup : 0;
     if (middle > 0) k.prepare(kind, row, w.inputs, 0, middle, rows.p + m * stride);
     k.prepare(kind, row + middle, w.inputs, middle, w.inputs, rows.p + m * stride);
+    if (kind == RowKind::q8 && w.outputs % 2 == 0) k.refine(row, w.inputs, rows.p + m * stride);
   }
   const size_t ldy = size_t(tile_end - tile_begin) * kTile + 16;
   std::vector<float> y(ldy * n, -77.0f);
