@@ -23,8 +23,9 @@ class SuffixConstants:
     """What the drafter believes before it has seen how good its guesses are, and how fast it learns.
 
     The values are those with which answers to the project's own prompts are written soonest
-    (scripts/tune_suffix.py). Around them speed is flat: a budget by cost makes up for most of what they do. So
-    `least_chance`, between 0.03 and 0.1 the same, is the least of these: where a budget is fixed it drafts most.
+    (scripts/tune_suffix.py). Speed is flat around them: a budget by cost makes up for most of what they do.
+    Of the values of `least_chance` that are as good, from 0.03 to 0.1, the least is taken: where a budget is
+    fixed it drafts most.
 
     Attributes:
         doubt: a match of n tokens goes on as before with prior chance n / (n + doubt).
