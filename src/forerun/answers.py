@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 from forerun.core.engine import Step
@@ -118,12 +118,17 @@ class Stream:
         self._answer = answer
         self.target = target
         """Holds the prompt and the answer but its last token, once that has ended."""
+        self.watch: Callable[[Step], None] | None = None
+        """Is told every step before it is shown."""
 
     def __iter__(self) -> Iterator[Increment]:
         return self
 
     def __next__(self) -> Increment:
-        return self._answer.add(next(self._steps))
+        step = next(self._steps)
+        if self.watch is not None:
+            self.watch(step)
+        return self._answer.add(step)
 
     def close(self) -> None:
         """Stop writing. What was shown stays in `result`."""

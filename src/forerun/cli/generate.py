@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -21,6 +22,7 @@ from forerun.cli.options import (
     model_option,
     threads_option,
 )
+from forerun.cli.pictures import TreeWatcher, as_svg, as_text
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import read_stdin, say
 from forerun.errors import InputError
@@ -28,6 +30,10 @@ from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from forerun.answers import Result, Stream
+    from forerun.text.tokenizer import Tokenizer
+
+TERMINAL = "-"
+"""--show-tree without a file."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -54,7 +60,7 @@ def flag(name: str, help: str) -> Decorator:
     "--drafter",
     default="auto",
     metavar="NAME[,NAME]",
-    help="auto, none, lookup, suffix, draft:MODEL, skip:K. It changes no text.",
+    help="auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR. It changes no text.",
 )
 @number("--draft-tokens", int, None, "N", "Guesses to verify a step; by default what pays on this machine.")
 @number("--max-tokens", int, None, "N", "End after so many tokens; by default where the context is full.")
@@ -88,6 +94,13 @@ def flag(name: str, help: str) -> Decorator:
 @kv_option
 @threads_option
 @kernels_option
+@click.option(
+    "--show-tree",
+    is_flag=False,
+    flag_value=TERMINAL,
+    metavar="[FILE.svg]",
+    help="Show a draft tree of the run with its accepted path; in a picture if a file is named.",
+)
 @flag("--raw", "Continue the prompt itself, without the chat template.")
 @json_option
 def generate(
@@ -122,6 +135,7 @@ def generate(
     kv: str,
     threads: int | None,
     kernels: str,
+    show_tree: str | None,
     raw: bool,
     as_json: bool,
 ) -> None:
@@ -129,6 +143,10 @@ def generate(
 
     The text streams to standard output; a line about it goes to standard error at the end.
     """
+    if show_tree is not None and show_tree != TERMINAL and not show_tree.endswith(".svg"):
+        raise InputError(
+            f"--show-tree {show_tree!r}: name a file that ends in .svg, or put the option after PROMPT"
+        )
     text = _read_prompt(prompt, raw)
     if logprobs is not None and not as_json:
         raise InputError("--logprobs needs --json, which has a place for them")
@@ -173,11 +191,16 @@ def generate(
         )
         if continued and not raw:
             say("this model has no chat template: it continues the prompt")
+        watcher = TreeWatcher()
+        if show_tree is not None:
+            stream.watch = watcher
         interrupted = _write(stream, quiet=as_json)
     if as_json:
         print(json.dumps(_as_dict(stream.result), ensure_ascii=False))
     else:
         _summarise(stream.result, drafter)
+    if show_tree is not None:
+        _show_tree(watcher, show_tree, engine.tokenizer)
     if interrupted:
         raise KeyboardInterrupt
 
@@ -260,6 +283,25 @@ def _summarise(result: Result, asked: str) -> None:
         f"finish: {result.finish_reason or 'interrupted'}",
     ]
     say(", ".join(facts))
+
+
+def _show_tree(watcher: TreeWatcher, where: str, tokenizer: Tokenizer) -> None:
+    """The run's most telling tree, on the terminal or in a file."""
+    if watcher.best is None:
+        say("no tree was drafted")
+        return
+
+    def spell(token: int) -> str:
+        return tokenizer.token_bytes(token).decode("utf-8", "replace")
+
+    if where == TERMINAL:
+        print(as_text(watcher.best, spell), file=sys.stderr)
+        return
+    try:
+        Path(where).write_text(as_svg(watcher.best, spell), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {where}: {error.strerror or error}") from error
+    say(f"a tree of this run is in {where}")
 
 
 def _as_dict(result: Result) -> dict[str, object]:

@@ -31,6 +31,7 @@ class Step:
             None.
         nodes: nodes[j] is where tokens[j] was chosen, in `verdict`.
         verdict: what the target computed for the tree.
+        tree: that was verified.
     """
 
     tokens: list[int]
@@ -38,6 +39,7 @@ class Step:
     finish: str | None
     nodes: list[int]
     verdict: Verdict | None
+    tree: DraftTree | None = None
 
 
 class Decoding(Generic[AnyTarget]):
@@ -148,7 +150,7 @@ class Decoding(Generic[AnyTarget]):
         report.step(origins, walked.checked[:kept], Counter(names[1:]))
         report.other += lap()
         self.text += tokens
-        return Step(tokens, origins, self.finish, path, verdict)
+        return Step(tokens, origins, self.finish, path, verdict, tree)
 
     def settle(self) -> None:
         """Whatever happened, the target then holds the text that `accept` has given, but its last token."""

@@ -1,0 +1,102 @@
+"""Drafting with heads from the command line, and pictures of the trees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from forerun.cli.pictures import Picture, as_svg, as_text
+from forerun.core.tree import DraftTree
+from support.heads import Sizes
+from support.program import error_line, process
+from support.tiny import vocabulary
+
+VOCAB = len(vocabulary())
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("heads")
+
+    def sizes(hidden: int = 256) -> Sizes:
+        return Sizes(target=hidden, hidden=hidden, vocab=VOCAB, outputs=100)
+
+    sizes().eagle3().save(root / "eagle3")
+    sizes().medusa().save(root / "medusa")
+    sizes(64).eagle3(embedding=True).save(root / "narrow")
+    return root
+
+
+def answer(tiny: Path, *options: object) -> dict[str, object]:
+    done = process(
+        "generate", "hello there", "-m", tiny, "--raw", "--max-tokens", 30, "--ignore-end", "--json",
+        "--draft-tokens", 6, *options,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", ["head:{}/eagle3", "{}/medusa", "suffix,eagle3:{}/eagle3"])
+def test_the_text_is_the_models(tiny: Path, heads: Path, name: str) -> None:
+    options = ("--temperature", 0.8, "--seed", 5)
+    plain = answer(tiny, "--drafter", "none", *options)
+    drafted = answer(tiny, "--drafter", name.format(heads), *options)
+    assert drafted["tokens"] == plain["tokens"]
+    assert drafted["report"] != plain["report"]  # something was drafted
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("head:{}/narrow", "whose hidden size is 256"),
+        ("medusa:{}/eagle3", "is of the family eagle3"),
+        ("head:", "needs a head"),
+        ("head:{}/nothing", "there is no model"),
+        ("head:{}", "config.json"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tiny: Path, heads: Path, name: str, why: str) -> None:
+    done = process("generate", "hello", "-m", tiny, "--drafter", name.format(heads))
+    assert done.returncode == 2
+    assert why in error_line(done)
+
+
+def test_a_tree_is_shown(tiny: Path, heads: Path, tmp_path: Path) -> None:
+    options = ("generate", "hello", "-m", tiny, "--raw", "--max-tokens", 12, "--ignore-end")
+    options = (*options, "--drafter", heads / "eagle3", "--draft-tokens", 6)
+    shown = process(*options, "--show-tree").stderr.decode()
+    assert "6 guesses checked in one forward" in shown
+    assert process(*options, f"--show-tree={tmp_path}/tree.svg").returncode == 0
+    assert ElementTree.parse(tmp_path / "tree.svg").getroot().tag.endswith("svg")
+    assert "ends in .svg" in error_line(process(*options, "--show-tree", "hello"))
+
+
+def test_pictures_say_what_was_accepted() -> None:
+    tree = DraftTree(
+        np.array([0, 1, 2, 3, 4]), np.array([-1, 0, 1, 0, 1]), chances=np.array([1, 0.6, 0.4, 0.3, 0.1], "f4")
+    )
+    picture = Picture(tree, (0, 1, 2), 5)
+    text = as_text(picture, lambda token: ["a", " b", "<c>", "\x1b", "é", "\n"][token])
+    assert text.splitlines()[1:] == [
+        "*a",
+        "├─ *·b 0.60",
+        "│  ├─ *<c> 0.40",
+        "│  └─  é 0.10",
+        "└─  ? 0.30",
+        "then the model itself said \\n",
+    ]
+    assert "4 guesses checked in one forward, 2 of them right" in text
+    drawn = ElementTree.fromstring(as_svg(picture, lambda token: "abcdef"[token] * token))
+    labels = [(part.text, part.get("font-weight")) for part in drawn if part.tag.endswith("text")]
+    assert labels == [
+        ("''", "bold"),
+        ("b 0.60", "bold"),
+        ("cc 0.40", "bold"),
+        ("ddd 0.30", "normal"),
+        ("eeee 0.10", "normal"),
+    ]
