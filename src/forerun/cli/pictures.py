@@ -15,7 +15,7 @@ MARGIN = 20
 
 @dataclass(frozen=True)
 class Picture:
-    """A verified tree. `accepted`: its nodes that became text, the root first; `said`: the token after them."""
+    """A verified tree. `accepted`: its nodes that became text, the root first; `said`: what came next."""
 
     tree: DraftTree
     accepted: tuple[int, ...]
