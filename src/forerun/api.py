@@ -131,10 +131,10 @@ class Engine:
         self._grammars = Grammars(tokenizer, self.end_tokens)
         self._roster = Roster(backend, tokenizer, load_draft)
         self._auto = auto or Choice()
-        self._roster.check(self._auto.drafter if drafter == "auto" else drafter)
         self._measure = measure
         self.draft_tokens = draft_tokens
         self._allowance = allowance
+        self.check_drafter(self._auto.drafter if drafter == "auto" else drafter)
         self._curve: CostCurve | None = None
         self._experience: dict[tuple[str, float], Experience] = {}
 
@@ -289,6 +289,8 @@ class Engine:
         Raises:
             InputError: a name stands for no drafter, or its model does not fit.
         """
+        if self._allowance is not None:
+            self._allowance.admit(",".join(check_names(names)))
         self._roster.check(names)
 
     def _task(
@@ -333,7 +335,9 @@ class Engine:
             draft_tokens = self._auto.draft_tokens if draft_tokens is None else draft_tokens
         names = chosen if isinstance(chosen, str) else "none"
         self.check_drafter(names)
-        taken = 0 if self._allowance is None else self._allowance.take_text(names, longest)
+        taken = 0
+        if self._allowance is not None:
+            taken = self._allowance.take_text(",".join(check_names(names)), longest)
         # a grammar knows what follows at any place, and looks there anyway: it must be asked every step
         rests = constraint is None
         plain = None if rests or draft_tokens is not None else self._plain_seconds()
@@ -459,10 +463,7 @@ def load(
         return backend, tokenizer
 
     def load_draft(name: str) -> tuple[Backend, Tokenizer]:
-        draft = open_checkpoint(resolve_model(name))
-        if allowance is not None:
-            allowance.take_draft(f"draft:{name}", outline_of(draft))
-        return read(draft)
+        return read(open_checkpoint(resolve_model(name)))
 
     # what can be told to be wrong before a model is fetched and read is told before
     if not isinstance(model, str | os.PathLike | None):
@@ -484,7 +485,7 @@ def load(
     asked = longest if context is None else context
     allowance = None
     if limit is not None:
-        planner = make_planner(outline_of(checkpoint), names, dtype=dtype, kv=kv)
+        planner = make_planner(outline_of(checkpoint), ",".join(check_names(names)), dtype=dtype, kv=kv)
         asked = keep_within(planner, limit, None if asked == "auto" else asked)
         allowance = Allowance(Planner(planner.target, dtype=dtype, kv=kv), limit, asked)
     backend, tokenizer = read(checkpoint, progress)

@@ -11,13 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forerun.errors import InputError
+from forerun.models.heads import open_head
 from forerun.models.heads.head import DRAFTER_NAMES
+from forerun.models.hub import resolve_model
 from forerun.models.memory import (
     BYTES_A_TOKEN,
     SUFFIX_BYTES,
     Memory,
     model_memory,
     packed_bytes,
+    padded_values,
     program_bytes,
 )
 from forerun.models.outline import Outline, read_outline
@@ -47,6 +50,14 @@ class Share:
 
 
 @dataclass(frozen=True)
+class HeadSize:
+    """What a drafting head takes, in bytes: its weights, and keys and values of a token."""
+
+    weights: int
+    kv_per_token: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """The engine's memory with a text that fills `context`: the model, its drafters, the program."""
 
@@ -64,8 +75,9 @@ class Planner:
 
     Attributes:
         target: the model.
-        drafters: names as for `forerun.roster`; a head counts as an EAGLE-3 head of the usual size.
-        drafts: the draft models among them, by the drafter's name.
+        drafters: names as for `forerun.roster`, "auto" and folders resolved; `eagle` alone is an EAGLE-3 head
+            of the usual size.
+        drafts, heads: the draft models and the heads among them, by the drafter's name.
         dtype, kv: as for `forerun.load`.
         gpu: the model lives in a GPU's memory: the program there is another.
     """
@@ -73,6 +85,7 @@ class Planner:
     target: Outline
     drafters: tuple[str, ...] = ()
     drafts: Mapping[str, Outline] = field(default_factory=dict)
+    heads: Mapping[str, HeadSize] = field(default_factory=dict)
     dtype: str = "auto"
     kv: str = "auto"
     gpu: bool = False
@@ -84,6 +97,19 @@ class Planner:
         program = GPU_PROGRAM if self.gpu else program_bytes(self.target.config.vocab_size)
         drafters = [self._drafter(name, context) for name in self.drafters]
         return Plan(context, (model, *drafters, Share("program", activations=program)))
+
+    def knowing(self, name: str) -> Planner:
+        """The same, with the metadata of a drafter that is a model or a head.
+
+        Raises:
+            InputError: there is no such model or head.
+        """
+        kind, _, where = name.partition(":")
+        if kind == "draft":
+            return replace(self, drafts={**self.drafts, name: read_outline(where)})
+        if kind in DRAFTER_NAMES and where:
+            return replace(self, heads={**self.heads, name: read_head_size(where)})
+        return self
 
     def largest_context(self, limit: int) -> int:
         """The longest context, at most the model's own, whose plan keeps `limit` bytes; 0 if none does."""
@@ -112,6 +138,10 @@ class Planner:
             memory = self._memory(self.target, context)
             kv = memory.kv * min(layers, config.layers) // config.layers
             return Share(name, kv=kv, activations=memory.activations)
+        if name in self.heads:
+            head = self.heads[name]
+            work = self._memory(self.target, context).activations // 2
+            return Share(name, head.weights, head.kv_per_token * context, work)
         if kind in DRAFTER_NAMES:
             return self._eagle(name, context)
         return Share(name)
@@ -147,13 +177,19 @@ class Allowance:
         self._limit = limit
         self._context = context
         self._used = 0
+        self._admitted: set[str] = set()
         self.take(sum(share.total - share.kv for share in planner.at(context).shares), "the model")
 
-    def take_draft(self, name: str, outline: Outline) -> None:
-        """The draft model behind `name` is about to be loaded."""
-        self._planner = replace(self._planner, drafts={**self._planner.drafts, name: outline})
-        share = replace(self._planner, drafters=(name,)).at(self._context).shares[1]
-        self.take(share.total - share.kv, f"drafter {name}")
+    def admit(self, drafters: str) -> None:
+        """These drafters are about to be loaded, those that are not already."""
+        for name in split_names(drafters):
+            if name in self._admitted:
+                continue
+            planner = self._planner.knowing(name)
+            share = replace(planner, drafters=(name,)).at(self._context).shares[1]
+            self.take(share.total - share.kv, f"drafter {name}")
+            self._admitted.add(name)
+            self._planner = planner
 
     def take_text(self, drafters: str, tokens: int) -> int:
         """A text of so many tokens is about to be written; returns its bytes, to be given back at its end."""
@@ -186,8 +222,27 @@ def make_planner(
         InputError: a draft model that cannot be found.
     """
     names = split_names(drafters)
-    drafts = {name: read_outline(name[6:]) for name in names if name.startswith("draft:")}
-    return Planner(target, names, drafts, dtype, kv, gpu)
+    planner = Planner(target, names, dtype=dtype, kv=kv, gpu=gpu)
+    for name in names:
+        planner = planner.knowing(name)
+    return planner
+
+
+def read_head_size(where: str) -> HeadSize:
+    """What the head in a folder or at a hub id takes: its matrices are executed in 8 bits.
+
+    Raises:
+        InputError: there is no such head.
+    """
+    head = open_head(resolve_model(where))
+    weights = sum(
+        packed_bytes(tensor.kind, "q8", *tensor.shape)
+        for tensor in head.tensors.values()
+        if len(tensor.shape) == 2
+    )
+    layer = head.layer
+    kv = 0 if layer is None else layer.layers * layer.kv_heads * padded_values(layer.head_dim) * 2
+    return HeadSize(weights, kv)
 
 
 def split_names(drafters: str) -> tuple[str, ...]:

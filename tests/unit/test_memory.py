@@ -13,11 +13,13 @@ from forerun import _core
 from forerun.backends.cpu import load_backend
 from forerun.errors import InputError
 from forerun.models.checkpoint import open_checkpoint
+from forerun.models.heads import open_head
 from forerun.models.hub import resolve_model
 from forerun.models.memory import bytes_per_forward, kv_bytes_per_token, resident_weights
 from forerun.models.outline import Outline, outline_of, read_outline
 from forerun.planning import Allowance, Planner, fits, keep_within, make_planner, parse_size
 from forerun.weights.tensor import KINDS
+from support.heads import Sizes
 from support.random_models import random_checkpoint, random_config
 from support.tiny import Tiny, write_tiny_gguf, write_tiny_hf
 
@@ -113,6 +115,27 @@ def test_drafters_have_their_share(tmp_path: Path) -> None:
     assert eagle.kv == model.kv // 4
     assert program.total > 30e6
     assert make_planner(tiny_outline(), "none").drafters == ()
+
+
+@pytest.mark.parametrize("family", ["eagle", "eagle3", "medusa"])
+def test_heads_are_what_the_core_packs(family: str, tmp_path: Path) -> None:
+    config = random_config(hidden=64, heads=4, kv_heads=2, head_dim=16, vocab=24)
+    checkpoint = random_checkpoint(config)
+    folder = getattr(Sizes(), family)().save(tmp_path / "head")
+    name = f"head:{folder}"
+    planner = make_planner(outline_of(checkpoint), name)
+    loaded = load_backend(checkpoint, threads=1).load_head(open_head(folder))
+    share = planner.at(100).shares[1]
+    assert share.weights == loaded.bytes
+    assert share.kv == (0 if family == "medusa" else 100 * 2 * (16 + 16) * 2)
+
+    limit = int((planner.at(500).total + 3_000) * 1.03)
+    allowance = Allowance(Planner(planner.target), limit, 500)
+    allowance.admit(name)
+    allowance.admit(name)  # counts once
+    allowance.take_text(name, 450)
+    with pytest.raises(InputError, match="drafter draft:"):
+        allowance.admit(f"draft:{write_tiny_hf(tmp_path / 'draft')}")
 
 
 def test_an_allowance_is_used_up_and_given_back() -> None:

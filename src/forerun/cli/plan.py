@@ -70,14 +70,15 @@ def plan(
     from forerun.roster import check_names
 
     check_options(dtype=dtype, threads=threads, kv=kv)
-    known = [name for name in drafter.split(",") if name.partition(":")[0] != "eagle"]
-    check_names(",".join(known) or "none")
+    given = drafter.split(",")
+    names = check_names(",".join(name for name in given if name != "eagle") or "none")
+    names += ["eagle"] * ("eagle" in given)
     gpu = device == "gpu"
     if gpu and (memory is None or bandwidth is None):
         raise InputError(
             "a GPU's memory cannot be looked up here; give --memory and --bandwidth, both of the GPU"
         )
-    planner = make_planner(read_outline(model), drafter, dtype=dtype, kv=kv, gpu=gpu)
+    planner = make_planner(read_outline(model), ",".join(names), dtype=dtype, kv=kv, gpu=gpu)
     longest = planner.target.config.context
     if context is not None and context > longest:
         raise InputError(f"context is {context}; this model holds at most {longest} tokens")

@@ -110,9 +110,13 @@ def bytes_per_forward(config: ModelConfig, kinds: Mapping[str, str], dtype: str)
 
 def kv_bytes_per_token(config: ModelConfig, kv: str) -> int:
     """Keys and values of one token in every layer; values padded to 16, q8 with a scale each."""
-    values = config.head_dim + _round(config.head_dim, 16)
     scales = 8 if kv == "q8" else 0
-    return config.layers * config.kv_heads * (values * KV_SIZES[kv] + scales)
+    return config.layers * config.kv_heads * (padded_values(config.head_dim) * KV_SIZES[kv] + scales)
+
+
+def padded_values(head_dim: int) -> int:
+    """Numbers that a head keeps of a token: a key, and a value padded to 16."""
+    return head_dim + _round(head_dim, 16)
 
 
 def kv_type(kv: str, dtype: str) -> str:
