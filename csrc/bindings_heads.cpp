@@ -123,7 +123,12 @@ void bind_heads(nb::module_& m) {
       .def_prop_ro("outputs", [](const PackedLinear& self) { return self.view().outputs; })
       .def_prop_ro("inputs", [](const PackedLinear& self) { return self.view().inputs; })
       .def_prop_ro("format", [](const PackedLinear& self) { return format_name(self.view().format); })
-      .def_prop_ro("bytes", &PackedLinear::bytes);
+      .def_prop_ro("bytes", &PackedLinear::bytes)
+      .def("rows",
+           [](const PackedLinear& self, Team& team, const Ints& rows, const std::string& format) {
+             return take_rows(team, self, copy(rows), format);
+           },
+           "team"_a, nb::arg("rows").noconvert(), "format"_a);
   nb::class_<Ranking>(m, "HeadRanking")
       .def("__init__", &new_ranking, "vocab_size"_a, "prompt_length"_a, "temperature"_a, "top_k"_a, "top_p"_a, "log_min_p"_a.none(), "coupled"_a,
            "processes"_a, "counts_history"_a, "repetition"_a, "presence"_a, "frequency"_a, "bias_tokens"_a, "bias"_a, "forbidden"_a,

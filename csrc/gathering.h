@@ -61,6 +61,24 @@ class Unlocked {
   PyThreadState* state_;
 };
 
+// Fills a layer from its source, by the team.
+inline void pack_all(Team& team, PackedLinear& packed, const Source& source, const int32_t* order) {
+  std::mutex mutex;
+  std::exception_ptr failure;
+  {
+    const Unlocked unlocked;
+    team.for_each(packed.view().tiles, 8, [&](int64_t begin, int64_t end) {
+      try {
+        packed.pack_tiles(source, order, static_cast<int>(begin), static_cast<int>(end));
+      } catch (...) {  // a team's body must not throw
+        const std::lock_guard<std::mutex> lock(mutex);
+        failure = std::current_exception();
+      }
+    });
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
 // A tensor as a file has it, `kind` its type there, packed by the team to be executed in `format` ("auto": as it is).
 inline PackedLinear pack_tensor(Team& team, const std::shared_ptr<Arena>& arena, const std::string& kind, const Bytes& data, int outputs, int inputs,
                                 const std::string& format, const std::optional<Vector<int32_t>>& row_order,
@@ -76,20 +94,28 @@ inline PackedLinear pack_tensor(Team& team, const std::shared_ptr<Arena>& arena,
   for (const int32_t row : order)
     if (row < 0 || row >= outputs) throw std::invalid_argument("weights: row order out of range");
   PackedLinear packed(arena, source.kind, format_named(format, source.kind), outputs, inputs, bias ? offsets.data() : nullptr);
-  std::mutex mutex;
-  std::exception_ptr failure;
+  pack_all(team, packed, source, row_order ? order.data() : nullptr);
+  return packed;
+}
+
+// Some outputs of a packed layer as one of its own, from the weights that are executed. format: not "auto".
+inline PackedLinear take_rows(Team& team, const PackedLinear& from, const std::vector<int32_t>& rows, const std::string& format) {
+  const Linear& view = from.view();
+  const size_t inputs = static_cast<size_t>(view.inputs);
+  if (view.bias != nullptr) throw std::invalid_argument("weights: rows of a layer with a bias");
+  if (rows.empty() || rows.size() > static_cast<size_t>(kMostOutputs)) throw std::invalid_argument("weights: a number of rows out of range");
+  for (const int32_t row : rows)
+    if (row < 0 || row >= view.outputs) throw std::invalid_argument("weights: a row out of range");
+  std::vector<float> dense(rows.size() * inputs);
   {
     const Unlocked unlocked;
-    team.for_each(packed.view().tiles, 8, [&](int64_t begin, int64_t end) {
-      try {
-        packed.pack_tiles(source, row_order ? order.data() : nullptr, static_cast<int>(begin), static_cast<int>(end));
-      } catch (...) {  // a team's body must not throw
-        const std::lock_guard<std::mutex> lock(mutex);
-        failure = std::current_exception();
-      }
+    team.for_each(static_cast<int64_t>(rows.size()), 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) from.unpack_row(rows[static_cast<size_t>(i)], dense.data() + static_cast<size_t>(i) * inputs);
     });
   }
-  if (failure) std::rethrow_exception(failure);
+  const Source source{SourceKind::F32, reinterpret_cast<const uint8_t*>(dense.data()), dense.size() * sizeof(float)};
+  PackedLinear packed(std::make_shared<Arena>(), source.kind, format_named(format, source.kind), static_cast<int>(rows.size()), view.inputs);
+  pack_all(team, packed, source, nullptr);
   return packed;
 }
 

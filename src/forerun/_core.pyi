@@ -210,6 +210,8 @@ class Linear:
     def format(self) -> str: ...
     @property
     def bytes(self) -> int: ...
+    def rows(self, team: Team, rows: Ints, format: str) -> Linear:
+        """Some outputs as a layer of their own."""
 
 class HeadRanking:
     """How drafting heads rank tokens; `sampling/fused.py` makes it from a pipeline."""

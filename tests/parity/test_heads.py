@@ -82,7 +82,9 @@ class Eagle:
         self.at = next(k for k in head.arrays if "self_attn.q_proj.weight" in k).partition("self_attn")[0]
         self.tokens = torch.arange(self.head.shape[0])
         if "d2t" in self.w:
-            self.tokens = self.tokens + self.w["d2t"]
+            self.tokens = torch.arange(len(self.w["d2t"])) + self.w["d2t"]
+            if "lm_head.weight" not in self.w:
+                self.head = target_head[self.tokens]
 
     def states(self, features):  # type: ignore[no-untyped-def]
         if self.first:

@@ -129,6 +129,7 @@ class Sizes:
         speculators: bool = False,
         norm_output: bool = False,
         taps: tuple[int, ...] | None = None,
+        head: bool = True,
     ) -> TinyHead:
         width = 3 * self.target
         at = "layers.0." if speculators or layers > 1 else "midlayer."
@@ -139,6 +140,8 @@ class Sizes:
             "norm.weight": self.vector(self.hidden),
             "lm_head.weight": self.matrix(self.outputs if reduced else self.vocab, self.hidden, 4.0),
         }
+        if not head:  # the target's, of which d2t names the rows
+            del arrays["lm_head.weight"]
         for layer in range(1, layers):
             arrays |= self.layer(f"layers.{layer}.", self.hidden)
         if embedding:
@@ -215,6 +218,7 @@ EAGLES = {
     "eagle3, normed residual": lambda: Sizes().eagle3(embedding=True, residual=True),
     "eagle3, fc_norm": lambda: Sizes().eagle3(norms="fc_norm"),
     "eagle3, input_norm": lambda: Sizes().eagle3(norms="input_norm", norm_output=True),
+    "eagle3, the target's head": lambda: Sizes().eagle3(head=False),
     "eagle3, narrow": lambda: Sizes(hidden=48).eagle3(embedding=True),
     "speculators": lambda: Sizes().eagle3(speculators=True, residual=True),
     "speculators, two layers": lambda: Sizes().eagle3(speculators=True, layers=2),

@@ -88,6 +88,14 @@ class _Packer:
         self.bytes += packed.bytes
         return packed
 
+    def rows(self, linear: _core.Linear, rows: _core.Ints | None) -> _core.Linear:
+        """Some rows of another model's layer; all of them are shared."""
+        if rows is None:
+            return linear
+        taken = linear.rows(self._team, rows, "q8" if self._format == "q4" else self._format)
+        self.bytes += taken.bytes
+        return taken
+
     def into(self, weights: _core.Weights, tensors: Mapping[str, Tensor], name: str) -> None:
         """One linear layer of the decoder, or one of its norms."""
         layer, short = place(name)
@@ -126,7 +134,7 @@ def _eagle(
     if "embed_tokens.weight" not in tensors:
         weights.share("embed_tokens", target.embedding)
     if "lm_head.weight" not in tensors:
-        weights.share("lm_head", target.head)
+        weights.share("lm_head", packer.rows(target.head, head.tokens))
     embedding = tensors.get("embed_tokens.weight")
     return _core.EagleHead(
         head.hidden_size,

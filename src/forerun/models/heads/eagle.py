@@ -6,7 +6,8 @@ Canonical tensors; H is the head's hidden size, F the features it reads of the t
     embed_norm, state_norm            [H] norms of what is joined: the embedding, and the state
     fc_norm                           [F] norm of the features
     layers.N....                      as a Llama model's; EAGLE-3's first q, k, v have 2H inputs
-    norm, lm_head, embed_tokens       absent where the head has none, or the target's are used
+    norm, lm_head, embed_tokens       absent where the head has none, or the target's are used (of its lm_head
+                                      the rows that `d2t` names, if there is one)
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def read_eagle(folder: Folder) -> Head:
     vocab = fields.integer("vocab_size", 1, LARGEST_VOCABULARY) if fields.has("vocab_size") else None
     if embedding is not None:
         vocab = embedding.shape[0]
-    outputs = None if head is None else head.shape[0]
+    outputs = folder.length("d2t") if head is None else head.shape[0]
     folder.check(tensors, _shapes(layer, tensors, hidden, features, third))
     speculators = isinstance(folder.config.get("speculators_model_type"), str)
     return Head(

@@ -86,14 +86,14 @@ class Head:
             return f"guesses token {self.tokens.max()}, and its target knows {vocab} tokens"
         if self.tokens is None and self.outputs is not None and self.outputs > vocab:
             return f"guesses {self.outputs} tokens, and its target knows {vocab}"
-        if self.hidden_size != hidden and (self.outputs is None or not self._embeds()):
+        if self.hidden_size != hidden and not self._stands_alone():
             return (
                 f"of hidden size {self.hidden_size} needs an embedding or output of its own beside {hidden}"
             )
         return None
 
-    def _embeds(self) -> bool:
-        return self.family == "medusa" or "embed_tokens.weight" in self.tensors
+    def _stands_alone(self) -> bool:
+        return {"embed_tokens.weight", "lm_head.weight"} <= self.tensors.keys()
 
 
 @dataclass(frozen=True, eq=False)

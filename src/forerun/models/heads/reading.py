@@ -52,6 +52,11 @@ class Folder:
             raise InputError(f"tensor {name!r} in {self.path} is no vector of whole numbers")
         return np.frombuffer(entry.data.tobytes(), INTEGERS[entry.dtype]).astype(np.int64)
 
+    def length(self, name: str) -> int | None:
+        """How many entries a vector has, or None without one."""
+        entry = self.entries.get(name)
+        return None if entry is None or len(entry.shape) != 1 else entry.shape[0]
+
     def refuse_what_is_left(self) -> None:
         """Whatever no one understood would change what is computed."""
         left = sorted(self.entries.keys() - self.taken)
