@@ -77,13 +77,13 @@ class Eagle3(nn.Module):
         self._begin_from(checkpoint)
 
     def _begin_from(self, checkpoint: Checkpoint) -> None:
-        """Start as the target's last layer, reading the last of the three states: a head that says again what
-        the target has just said."""
+        """Start as the target's last layer over the last of the three states, made weak: as it is, it says what
+        the target has just said, where what comes next is wanted."""
         hidden = self.config.hidden_size
         last = layer_weights(checkpoint, self.config.layers - 1)
         with torch.no_grad():
             self.fc.weight.normal_(std=0.1 * (3 * hidden) ** -0.5)
-            self.fc.weight[:, 2 * hidden :] += torch.eye(hidden)
+            self.fc.weight[:, 2 * hidden :] += 0.3 * torch.eye(hidden)
             self.norm.weight.copy_(values(checkpoint.tensors["norm.weight"]))
             attention, mlp = self.midlayer.self_attn, self.midlayer.mlp
             for part in ("q_proj", "k_proj", "v_proj"):

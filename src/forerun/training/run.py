@@ -89,16 +89,15 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
     start = read_checkpoint(job.start) if job.start and state is None else None
     if job.start and state is None and start is None:
         raise InputError(f"{job.start} holds no training to begin from")
-    known = state or start
-    if known is not None:
-        vocabulary = known["module"]["vocabulary"]
+    if state is not None:
+        vocabulary = state["module"]["vocabulary"]
     else:
         counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
         size = min(job.draft_vocabulary, checkpoint.config.vocab_size)
         vocabulary = counts.topk(size).indices.sort().values
     module = Eagle3(checkpoint, vocabulary, job.steps)
     if start is not None:
-        module.load_state_dict(start["module"])
+        module.load_state_dict({**start["module"], "vocabulary": vocabulary})  # only the weights
     return module
 
 

@@ -37,37 +37,34 @@ class _Unrolled(torch.autograd.Function):
         for back, key in _own(keys):
             diagonal(weights, back).copy_((q[:, :, back:] * key[:, :, : rows - back]).sum(-1))
         weights = weights.softmax(-1)
+        own = []
+        for back, _ in _own(keys):
+            own.append(diagonal(weights, back).clone())
+            diagonal(weights, back).zero_()
         out = weights @ values[0]
-        for back, value in _own(values):
-            other = (value - values[0])[:, :, : rows - back]
-            out[:, :, back:] += diagonal(weights, back)[..., None] * other
-        ctx.save_for_backward(q, weights, out, *both)
+        for weight, (back, value) in zip(own, _own(values), strict=True):
+            out[:, :, back:] += weight[..., None] * value[:, :, : rows - back]
+        ctx.save_for_backward(q, weights, out, *own, *both)
         return out
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, ...]:
         (d_out,) = upstream
-        q, weights, out, *both = ctx.saved_tensors
-        steps, rows = len(both) // 2, q.shape[2]
-        keys, values = both[:steps], both[steps:]
-        d_scores = d_out @ values[0].transpose(-1, -2)
-        d_values = [weights.transpose(-1, -2) @ d_out]
-        for back, value in _own(values):
-            later = d_out[:, :, back:]
-            diagonal(d_scores, back).copy_((later * value[:, :, : rows - back]).sum(-1))
-            d_value = F.pad(diagonal(weights, back)[..., None] * later, (0, 0, 0, back))
-            d_values[0] -= d_value
-            d_values.append(d_value)
+        q, weights, out, *others = ctx.saved_tensors
+        steps, rows = (len(others) + 1) // 3, q.shape[2]
+        own, keys, values = others[: steps - 1], others[steps - 1 : 2 * steps - 1], others[2 * steps - 1 :]
         # of softmax: weights (d - sum of weights d), and that sum is d_out . out
-        d_scores.sub_((d_out * out).sum(-1, keepdim=True)).mul_(weights)
+        mean = (d_out * out).sum(-1)
+        d_scores = (d_out @ values[0].transpose(-1, -2)).sub_(mean[..., None]).mul_(weights)
         d_q = d_scores @ keys[0]
         d_keys = [d_scores.transpose(-1, -2) @ q]
-        for back, key in _own(keys):
-            d_score = diagonal(d_scores, back)[..., None]
-            d_q[:, :, back:] += d_score * (key - keys[0])[:, :, : rows - back]
-            d_key = F.pad(d_score * q[:, :, back:], (0, 0, 0, back))
-            d_keys[0] -= d_key
-            d_keys.append(d_key)
+        d_values = [weights.transpose(-1, -2) @ d_out]
+        for weight, (back, key), (_, value) in zip(own, _own(keys), _own(values), strict=True):
+            later, earlier = d_out[:, :, back:], slice(0, rows - back)
+            d_score = weight * ((later * value[:, :, earlier]).sum(-1) - mean[:, :, back:])
+            d_q[:, :, back:] += d_score[..., None] * key[:, :, earlier]
+            d_keys.append(F.pad(d_score[..., None] * q[:, :, back:], (0, 0, 0, back)))
+            d_values.append(F.pad(weight[..., None] * later, (0, 0, 0, back)))
         return d_q, *d_keys, *d_values
 
 

@@ -1,0 +1,203 @@
+"""Training of EAGLE-3 heads: the arithmetic against plain loops, what rows may see, resuming, and one command
+from a model to a head that works."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import forerun  # noqa: E402
+from forerun.errors import InputError  # noqa: E402
+from forerun.models.checkpoint import Checkpoint, open_checkpoint  # noqa: E402
+from forerun.training.batches import Batch, Conversations, Place, grouped  # noqa: E402
+from forerun.training.data import open_to_read, open_to_write  # noqa: E402
+from forerun.training.eagle3 import Eagle3  # noqa: E402
+from forerun.training.losses import mean_head_rows, soft_cross_entropy  # noqa: E402
+from forerun.training.run import Job, train  # noqa: E402
+from forerun.training.trainer import CHECKPOINT, Figures, Progress, Settings  # noqa: E402
+from forerun.training.unrolled import attend  # noqa: E402
+from forerun.training.weights import head_rows, values  # noqa: E402
+from forerun.training.writer import Writer  # noqa: E402
+from forerun.weights.safetensors_file import read_safetensors  # noqa: E402
+from support.tiny import Tiny, write_tiny_gguf  # noqa: E402
+
+TINY = Tiny(hidden=64, inner=96, heads=4, head_dim=16, layers=4)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", TINY)
+
+
+@pytest.fixture(scope="module")
+def written(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    engine = forerun.load(str(model), threads=1)
+    with open_to_write(engine, folder, model="tiny", seed=1, prompts=None) as store:
+        Writer(engine, store, seed=1, rows=16, longest_answer=60).write(15_000)
+    return folder
+
+
+@pytest.fixture
+def checkpoint(model: Path) -> Checkpoint:
+    return open_checkpoint(model)
+
+
+def test_unrolled_attention_is_what_serving_sees() -> None:
+    torch.manual_seed(0)
+    for steps in range(1, 5):
+        made = [torch.randn(2, 3, 7, 4, dtype=torch.double, requires_grad=True) for _ in range(2 * steps + 1)]
+        q, keys, vals = made[0], made[1 : steps + 1], made[steps + 1 :]
+        last, rows = steps - 1, []
+        for i in range(7):
+            seen = [(0, j) for j in range(i - last + 1)]
+            seen += [(s, i - last + s) for s in range(1, steps) if i - last + s >= 0]
+            k = torch.stack([keys[s][:, :, j] for s, j in seen], 2)
+            v = torch.stack([vals[s][:, :, j] for s, j in seen], 2)
+            rows.append((q[:, :, i : i + 1] @ k.transpose(-1, -2) / 2).softmax(-1) @ v)
+        expected, found = torch.cat(rows, 2), attend(q, keys, vals)
+        assert torch.allclose(found, expected)
+        weights = torch.randn_like(found)
+        for one, other in zip(
+            torch.autograd.grad((found * weights).sum(), made),
+            torch.autograd.grad((expected * weights).sum(), made),
+            strict=True,
+        ):
+            assert torch.allclose(one, other)
+
+
+def test_the_loss_is_cross_entropy() -> None:
+    torch.manual_seed(0)
+    head, final = torch.randn(50, 8, dtype=torch.double), torch.randn(700, 8, dtype=torch.double)
+    states = torch.randn(700, 8, dtype=torch.double, requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(
+        states @ head.T, (final @ head.T).softmax(-1), reduction="sum"
+    )
+    found = soft_cross_entropy(states, head, mean_head_rows(final, head))
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)  # sums are kept in single precision
+    (gradient,) = torch.autograd.grad(expected, states)
+    (other,) = torch.autograd.grad(found, states)
+    assert torch.allclose(other, gradient, atol=1e-5)
+
+
+def test_weights_are_the_models(model: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    whole = TINY.weights()
+    assert np.array_equal(values(checkpoint.tensors["norm.weight"]).numpy(), whole["norm.weight"])
+    assert np.array_equal(head_rows(checkpoint).numpy(), whole["embed_tokens.weight"])
+    rough = open_checkpoint(write_tiny_gguf(tmp_path / "q8.gguf", TINY, quant="Q8_0"))
+    error = head_rows(rough).numpy() - whole["embed_tokens.weight"]
+    assert 0 < np.abs(error).max() < 0.02 * np.abs(whole["embed_tokens.weight"]).max()
+
+
+def random_batch(rows: int = 32) -> Batch:
+    draw = torch.Generator().manual_seed(2)
+    tokens = torch.randint(0, 200, (2, rows + 1), generator=draw)
+    features = torch.randn(2, rows, 4, 64, generator=draw).bfloat16()
+    return Batch(tokens, features, torch.ones(2, rows, dtype=torch.bool))
+
+
+def test_rows_see_nothing_later(checkpoint: Checkpoint) -> None:
+    """Row i of step k knows tokens up to i + 1 and the target's states up to i - k."""
+    head = Eagle3(checkpoint, torch.arange(200), steps=3)
+    batch, at = random_batch(), 20
+    features, tokens = batch.features.clone(), batch.tokens.clone()
+    features[:, at], tokens[:, at + 1] = 7.0, 3
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        before = list(head.passes(batch, 3))
+        by_features = list(head.passes(replace(batch, features=features), 3))
+        by_tokens = list(head.passes(replace(batch, tokens=tokens), 3))
+    for step in range(3):
+        assert torch.equal(before[step][:, step : at + step], by_features[step][:, step : at + step])
+        assert not torch.equal(before[step][:, at + step], by_features[step][:, at + step])
+        assert torch.equal(before[step][:, step:at], by_tokens[step][:, step:at])
+        assert not torch.equal(before[step][:, at], by_tokens[step][:, at])
+
+
+def test_what_is_judged_at_the_borders(written: Path) -> None:
+    data = Conversations(open_to_read([written], 64, 4, 291))
+    place = data.training[0]
+    one = data.stores[0].conversation(place.place)
+    batch, n = data.batch([place]), len(one.tokens)
+    rows = batch.wanted[0].nonzero()[:, 0].tolist()
+    # the first row judged says the answer's first token, the last one its last
+    assert rows == list(range(one.answer - 2, n - 2))
+    assert batch.tokens[0, :n].tolist() == one.tokens.tolist()
+    held_out = {p.place for p in data.held_out + data.greedy_held_out}
+    assert held_out
+    assert not held_out & {p.place for p in data.training}
+    assert data.token_counts(291).sum() < data.tokens
+
+
+def test_groups_are_within_bounds() -> None:
+    places = [Place(0, i, 10 + i) for i in range(50)]
+    groups = grouped(places, 200)
+    assert [place for group in groups for place in group] == places
+    assert all(len(group) * max(p.tokens for p in group) <= 200 for group in groups)
+    assert grouped([Place(0, 0, 500)], 200) == [[Place(0, 0, 500)]]
+
+
+def job(model: Path, folder: Path, data: Path, epochs: float, steps: int = 2) -> Job:
+    settings = Settings(epochs=epochs, rows=1024, seed=5, rate=3e-3)
+    return Job("eagle3", str(model), folder, [data], settings, draft_vocabulary=250, steps=steps)
+
+
+class Interrupt:
+    """Stops a training after so many batches."""
+
+    def __init__(self, batches: int) -> None:
+        self.left = batches
+
+    def __call__(self, at: Progress, spent: float) -> None:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+def test_resumed_training_is_the_same(model: Path, written: Path, tmp_path: Path) -> None:
+    def nothing(*_: object) -> None:
+        pass
+
+    whole = train(job(model, tmp_path / "whole", written, 1.5), nothing, nothing)
+    for batches in (3, 9):
+        with pytest.raises(KeyboardInterrupt):
+            train(job(model, tmp_path / "parts", written, 1.5), Interrupt(batches), nothing)
+    parts = train(job(model, tmp_path / "parts", written, 1.5), nothing, nothing)
+    assert parts == whole
+    one, other = (read_safetensors(tmp_path / x / "model.safetensors") for x in ("whole", "parts"))
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name].data, other[name].data) for name in one)
+    with pytest.raises(InputError, match="other settings"):
+        train(job(model, tmp_path / "parts", written, 1.5, steps=3), nothing, nothing)
+    (tmp_path / "parts" / CHECKPOINT).write_bytes(b"nothing")
+    with pytest.raises(InputError, match="cannot go on"):
+        train(job(model, tmp_path / "parts", written, 1.5), nothing, nothing)
+
+
+def test_one_command_from_a_model_to_a_head(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "forerun", "train", "eagle3", "-m", str(model), "-o", str(tmp_path)]
+    command += ["--tokens", "30000", "--epochs", "6", "--rate", "3e-3", "--draft-vocab", "250", "--batch", "1024"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["draft_vocab_size"] == 250
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [2, 2, 1]
+    tensors = read_safetensors(tmp_path / "model.safetensors")
+    assert tensors["fc.weight"].shape == (64, 192)
+    offsets = tensors["d2t"].data.view(np.int64)
+    ids = offsets + np.arange(250)
+    assert (np.diff(ids) > 0).all()
+    assert np.array_equal(np.flatnonzero(tensors["t2d"].data), ids)
+    assert "Held-out" in (tmp_path / "MODEL_CARD.md").read_text()
+    assert float(done.stdout.split("chains ")[1].split()[0]) > 1.5, done.stdout
+
+
+def test_figures() -> None:
+    assert Figures([0.5, 0.25], 0.8, 0.4).mean_accepted_length == 1.75
