@@ -385,7 +385,7 @@ class Engine:
             return FixedBudget(guesses, guesses)
         if self._curve is None:
             self._curve = CostCurve(self._measure())
-        experience = self._experience.setdefault((drafter.name, temperature), {})
+        experience = self._experience.setdefault((drafter.name, temperature), Experience())
         return CostBudget(self._curve, MOST_DRAFTED, MOST_DRAFTED, rests=rests, experience=experience)
 
     def _pipeline(self, params: SamplingParams, prompt_length: int) -> Pipeline:

@@ -30,7 +30,7 @@ class SteadyCurve(CostCurve):
 def test_a_random_drafter_fades_out(curve: str, temperature: float) -> None:
     backend = tiny_cpu_backend(vocab_size=997)
     cost = SteadyCurve(CURVES[curve])
-    experience: Experience = {}
+    experience = Experience()
     params = SamplingParams(max_tokens=120, temperature=temperature, seed=3, ignore_end=True)
     overheads = []
     for text in range(4):

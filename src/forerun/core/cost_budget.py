@@ -14,7 +14,7 @@ still compared with the text, which costs nothing, so it comes back when it woul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -73,8 +73,22 @@ class Record:
 Kind: TypeAlias = tuple[str, str, int]
 """What guesses are counted together with: their drafter, and how sure it was or how deep they are."""
 
-Experience: TypeAlias = dict[Kind, Record]
-"""What earlier texts taught of a drafter's guesses: how often those of each kind were right."""
+
+@dataclass
+class Experience:
+    """What earlier texts taught of a drafter.
+
+    Attributes:
+        records: how often guesses of each kind were right.
+        draft: seconds a proposal takes, lately; 0 while it is not known, or does not count.
+        level: seconds that a depth of a proposal takes.
+        resting: steps for which the drafter is still left alone.
+    """
+
+    records: dict[Kind, Record] = field(default_factory=dict)
+    draft: float = 0.0
+    level: float = 0.0
+    resting: int = 0
 
 
 class CostBudget:
@@ -101,24 +115,22 @@ class CostBudget:
         self._curve = curve
         self._rests = rests
         self._most = Budget(nodes, depth)
-        self._experience: Experience = {} if experience is None else experience
-        self._records = {kind: record.carried() for kind, record in self._experience.items()}
+        self._known = Experience() if experience is None else experience
+        self._records = {kind: record.carried() for kind, record in self._known.records.items()}
         self._pays = True
-        self._draft = 0.0  # seconds a proposal, lately
         self._asked = False
-        self._resting = 0  # steps for which it is left alone
-        self._level = 0.0  # seconds a depth of a proposal takes
+        self._first = True  # no proposal yet: the first one has the whole prompt to catch up with
         self._reach = [0.5**d for d in range(depth + 1)]  # chance to be right so deep
 
     def plan(self, report: Report, room: int) -> Budget:
-        self._asked = self._resting == 0
+        self._asked = self._known.resting == 0
         if not self._asked:
-            self._resting -= 1
+            self._known.resting -= 1
             return Budget(0, 0)
-        if not self._pays and self._draft < CHEAP * self._curve(1):
+        if not self._pays and self._known.draft < CHEAP * self._curve(1):
             return Budget(PROBE, PROBE)
-        if self._draft == 0 or self._draft < CHEAP * self._curve(1):
-            depth = self._most.depth if self._draft else min(FIRST_DEPTH, self._most.depth)
+        if self._known.draft == 0 or self._known.draft < CHEAP * self._curve(1):
+            depth = self._most.depth if self._known.draft else min(FIRST_DEPTH, self._most.depth)
             return Budget(self._most.nodes, depth, self._curve(1))
         return Budget(self._most.nodes, self._paying_depth(), self._curve(1))
 
@@ -127,7 +139,7 @@ class CostBudget:
         best, value, expected = 1, 0.0, 1.0
         for depth in range(1, self._most.depth + 1):
             expected += self._reach[depth]
-            worth = expected / (self._curve(1 + depth) + depth * self._level)
+            worth = expected / (self._curve(1 + depth) + depth * self._known.level)
             if worth > value:
                 best, value = depth, worth
         return best
@@ -136,8 +148,9 @@ class CostBudget:
         """The part of the proposed tree that is worth verifying; `seconds`: what proposing took."""
         if not self._asked:
             return tree
-        if self._rests:
-            self._draft = seconds if self._draft == 0 else 0.8 * self._draft + 0.2 * seconds
+        known = self._known
+        if self._rests and not self._first:
+            known.draft = seconds if known.draft == 0 else 0.8 * known.draft + 0.2 * seconds
         plain = self._curve(1)
         chances = self._chances(tree)
         self._remember_reach(tree, chances, seconds)
@@ -145,11 +158,12 @@ class CostBudget:
         best, value, expected = 0, EDGE / plain, 1.0
         for k, node in enumerate(order.tolist(), start=1):
             expected += float(chances[node])
-            worth = expected / (self._curve(1 + k) + self._draft)
+            worth = expected / (self._curve(1 + k) + self._known.draft)
             if worth > value and (k == len(order) or not self._tied(tree, chances, order, k)):
                 best, value = k, worth
         self._pays = best > 0
-        self._rest(self._pays, plain)
+        self._rest(seconds, plain)
+        self._first = False
         if best == len(tree) - 1:
             return tree
         return tree.only(sorted([0, *order[:best].tolist()]))
@@ -170,7 +184,7 @@ class CostBudget:
         for token in tokens:
             match = next((child for child in children[node] if tree.tokens[child] == token), None)
             for child in children[node]:
-                for records in (self._records, self._experience):
+                for records in (self._records, self._known.records):
                     records.setdefault(kinds[child], Record()).add(child == match)
             if match is None:
                 break
@@ -182,8 +196,9 @@ class CostBudget:
         deepest = max(depths)
         if deepest == 0:
             return
-        level = seconds / deepest
-        self._level = level if self._level == 0 else 0.8 * self._level + 0.2 * level
+        if not self._first:
+            level, before = seconds / deepest, self._known.level
+            self._known.level = level if before == 0 else 0.8 * before + 0.2 * level
         best = [0.0] * (deepest + 1)
         for depth, chance in zip(depths, chances.tolist(), strict=True):
             best[depth] = max(best[depth], chance)
@@ -193,10 +208,11 @@ class CostBudget:
         for depth in range(deepest + 1, self._most.depth + 1):  # deeper than asked: as it went on so far
             self._reach[depth] = self._reach[depth - 1] * min(ratio, 1.0)
 
-    def _rest(self, pays: bool, plain: float) -> None:
-        """An expensive drafter that does not pay is left alone for so long that asking again is cheap."""
-        if not pays and self._draft >= CHEAP * plain:
-            self._resting = int(self._draft / (CHEAP * plain))
+    def _rest(self, seconds: float, plain: float) -> None:
+        """An expensive drafter that does not pay is left alone for so long, in this text and the next, that
+        what asking took is a small part of it."""
+        if self._rests and not self._pays and seconds >= CHEAP * plain:
+            self._known.resting = int(seconds / (CHEAP * plain))
 
     def _tied(self, tree: DraftTree, chances: DoubleArray, order: npt.NDArray[np.int64], k: int) -> bool:
         """Whether a cut after k nodes would look at what was drawn: candidates that were drawn (for the
