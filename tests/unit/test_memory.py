@@ -206,6 +206,6 @@ def test_predicted_is_resident_on_the_default_model(draft: bool) -> None:
 @LINUX
 @pytest.mark.model
 def test_a_limit_is_never_exceeded() -> None:
-    context, peak = run_and_measure(memory="220MB", context="auto", tokens=1500)
-    assert 1600 < context < 8192
-    assert peak <= 220e6
+    context, peak = run_and_measure(memory="230MB", context="auto", tokens=1500)
+    assert 1520 < context < 8192
+    assert peak <= 230e6
