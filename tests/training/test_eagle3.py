@@ -29,7 +29,21 @@ from forerun.training.writer import Writer  # noqa: E402
 from forerun.weights.safetensors_file import read_safetensors  # noqa: E402
 from support.tiny import Tiny, write_tiny_gguf  # noqa: E402
 
-TINY = Tiny(hidden=64, inner=96, heads=4, head_dim=16, layers=4)
+torch.set_num_threads(1)  # the models are too small to share
+
+
+class Simple(Tiny):
+    """A tiny model that goes mostly by its last token, as what a head can learn in seconds must."""
+
+    def weights(self) -> dict[str, np.ndarray]:
+        found = super().weights()
+        return {
+            name: w * 0.02 if name.endswith(("o_proj.weight", "down_proj.weight")) else w
+            for name, w in found.items()
+        }
+
+
+TINY = Simple(hidden=64, inner=96, heads=4, head_dim=16, layers=4, tied=False, sharpness=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +56,7 @@ def written(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     engine = forerun.load(str(model), threads=1)
     with open_to_write(engine, folder, model="tiny", seed=1, prompts=None) as store:
-        Writer(engine, store, seed=1, rows=16, longest_answer=60).write(15_000)
+        Writer(engine, store, seed=1, rows=16, longest_answer=60).write(8_000)
     return folder
 
 
@@ -91,10 +105,10 @@ def test_the_loss_is_cross_entropy() -> None:
 def test_weights_are_the_models(model: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
     whole = TINY.weights()
     assert np.array_equal(values(checkpoint.tensors["norm.weight"]).numpy(), whole["norm.weight"])
-    assert np.array_equal(head_rows(checkpoint).numpy(), whole["embed_tokens.weight"])
+    assert np.array_equal(head_rows(checkpoint).numpy(), whole["lm_head.weight"])
     rough = open_checkpoint(write_tiny_gguf(tmp_path / "q8.gguf", TINY, quant="Q8_0"))
-    error = head_rows(rough).numpy() - whole["embed_tokens.weight"]
-    assert 0 < np.abs(error).max() < 0.02 * np.abs(whole["embed_tokens.weight"]).max()
+    error = head_rows(rough).numpy() - whole["lm_head.weight"]
+    assert 0 < np.abs(error).max() < 0.02 * np.abs(whole["lm_head.weight"]).max()
 
 
 def random_batch(rows: int = 32) -> Batch:
@@ -181,22 +195,43 @@ def test_resumed_training_is_the_same(model: Path, written: Path, tmp_path: Path
         train(job(model, tmp_path / "parts", written, 1.5), nothing, nothing)
 
 
-def test_one_command_from_a_model_to_a_head(model: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "forerun", "train", "eagle3", "-m", str(model), "-o", str(tmp_path)]
-    command += ["--tokens", "30000", "--epochs", "6", "--rate", "3e-3", "--draft-vocab", "250", "--batch", "1024"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+@pytest.mark.parametrize(
+    ("kind", "own", "least"), [("eagle3", ["--unroll", "3"], 2.0), ("medusa", ["--heads", "3"], 1.2)]
+)
+def test_one_command_from_a_model_to_a_head(
+    model: Path, tmp_path: Path, kind: str, own: list[str], least: float
+) -> None:
+    command = [sys.executable, "-m", "forerun", "train", kind, "-m", str(model), "-o", str(tmp_path), *own]
+    command += ["--tokens", "20000", "--epochs", "6", "--rate", "3e-3", "--draft-vocab", "250"]
+    done = subprocess.run(
+        [*command, "--batch", "256", "--threads", "1"], capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split("chains ")[1].split()[0]) > least, done.stdout
+    assert "Held-out" in (tmp_path / "MODEL_CARD.md").read_text()
+    # and it does as well where it serves
+    engine = forerun.load(str(model), threads=1, draft_tokens=4)
+    forwards = tokens = 0
+    for word in ("one", "two", "three", "four", "five"):
+        prompt = [{"role": "user", "content": f"Write {word}"}]
+        params = forerun.SamplingParams(max_tokens=60, ignore_end=True)
+        drafted = engine.generate(prompt, params, drafter=f"head:{tmp_path}")
+        assert drafted.tokens == engine.generate(prompt, params, drafter="none").tokens
+        forwards += drafted.report.target_forwards
+        tokens += len(drafted.tokens)
+    assert tokens / forwards > least
+
+
+def test_an_eagle3_folder(model: Path, written: Path, tmp_path: Path) -> None:
+    train(job(model, tmp_path, written, 0.1), lambda *_: None, lambda *_: None)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["draft_vocab_size"] == 250
     assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [2, 2, 1]
     tensors = read_safetensors(tmp_path / "model.safetensors")
     assert tensors["fc.weight"].shape == (64, 192)
-    offsets = tensors["d2t"].data.view(np.int64)
-    ids = offsets + np.arange(250)
+    ids = tensors["d2t"].data.view(np.int64) + np.arange(250)
     assert (np.diff(ids) > 0).all()
     assert np.array_equal(np.flatnonzero(tensors["t2d"].data), ids)
-    assert "Held-out" in (tmp_path / "MODEL_CARD.md").read_text()
-    assert float(done.stdout.split("chains ")[1].split()[0]) > 1.5, done.stdout
 
 
 def test_figures() -> None:

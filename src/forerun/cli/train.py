@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,8 @@ from forerun.cli.options import model_option, threads_option
 from forerun.errors import InputError
 
 if TYPE_CHECKING:
-    from forerun.training.trainer import Figures, Progress
+    from forerun.training.run import Job
+    from forerun.training.trainer import Figures, Progress, Settings
 
 GIGABYTE = 1 << 30
 POSITIVE = click.FloatRange(0, min_open=True)
@@ -58,12 +61,40 @@ data_options = options(
 )
 
 
+training_options = options(
+    click.option(
+        "--data", "given", type=folder, multiple=True, metavar="DIR", help="Use this data; repeatable."
+    ),
+    click.option("--minutes", type=POSITIVE, metavar="M", help="Train for so long."),
+    click.option("--epochs", type=POSITIVE, default=3.0, help="Or: passes over the data."),
+    click.option("--rate", type=POSITIVE, default=1e-3, help="Highest learning rate."),
+    click.option("--batch", type=click.IntRange(16), default=4096, metavar="N", help="Rows of text a batch."),
+    click.option(
+        "--draft-vocab", type=click.IntRange(1), default=8192, metavar="N", help="Tokens it can say."
+    ),
+    click.option("--start", type=folder, metavar="DIR", help="Begin from this earlier training's weights."),
+)
+
+
 @click.group()
 def train() -> None:
     """Make a drafter for a model, on this machine and without a data set: the model writes the data.
 
     Stop it when you like; the same command goes on.
     """
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked about model and data."""
+
+    model: str
+    output: Path
+    tokens: int
+    prompts: Path | None
+    disk: float | None
+    seed: int
+    threads: int | None
 
 
 @train.command()
@@ -78,25 +109,15 @@ def data(
     threads: int | None,
 ) -> None:
     """Only write data into DIR (other trainings can use it: --data DIR)."""
-    write_data(output, model, tokens, prompts, disk, seed, threads)
+    write_data(Wish(model, output, tokens, prompts, disk, seed, threads), output)
 
 
 @train.command()
 @data_options
-@click.option(
-    "--data", "given", type=folder, multiple=True, metavar="DIR", help="Train on this data; repeatable."
-)
-@click.option("--minutes", type=POSITIVE, metavar="M", help="Train for so long.")
-@click.option("--epochs", type=POSITIVE, default=3.0, help="Or: passes over the data.")
-@click.option("--rate", type=POSITIVE, default=1e-3, help="Highest learning rate.")
-@click.option("--batch", type=click.IntRange(16), default=4096, metavar="N", help="Rows of text a batch.")
-@click.option(
-    "--draft-vocab", type=click.IntRange(1), default=8192, metavar="N", help="Tokens the head can say."
-)
+@training_options
 @click.option(
     "--unroll", type=click.IntRange(1, 8), default=4, metavar="K", help="Steps of training-time test."
 )
-@click.option("--start", type=folder, metavar="DIR", help="Begin from the weights of this earlier training.")
 def eagle3(
     model: str,
     output: Path,
@@ -111,26 +132,79 @@ def eagle3(
     rate: float,
     batch: int,
     draft_vocab: int,
-    unroll: int,
     start: Path | None,
+    unroll: int,
 ) -> None:
     """An EAGLE-3 head: one layer that reads three of the target's hidden states."""
     need_torch(threads)
-    folders = list(given)
-    if not folders:
-        folders = [output / "data"]
-        write_data(folders[0], model, tokens, prompts, disk, seed, threads)
-    from forerun.training.run import Job, train
+    from forerun.training.run import Job
+
+    folders = ready_data(Wish(model, output, tokens, prompts, disk, seed, threads), given)
+    settings = new_settings(minutes, epochs, rate, batch, seed)
+    run(Job("eagle3", model, output, folders, settings, draft_vocab, start, command_line(), steps=unroll))
+
+
+@train.command()
+@data_options
+@training_options
+@click.option("--heads", type=click.IntRange(1, 16), default=4, metavar="K", help="Tokens guessed ahead.")
+@click.option("--blocks", type=click.IntRange(1, 8), default=1, metavar="K", help="Residual blocks a head.")
+def medusa(
+    model: str,
+    output: Path,
+    tokens: int,
+    prompts: Path | None,
+    disk: float | None,
+    seed: int,
+    threads: int | None,
+    given: tuple[Path, ...],
+    minutes: float | None,
+    epochs: float,
+    rate: float,
+    batch: int,
+    draft_vocab: int,
+    start: Path | None,
+    heads: int,
+    blocks: int,
+) -> None:
+    """Medusa heads: several guesses ahead from the target's final hidden state."""
+    need_torch(threads)
+    from forerun.training.run import Job
+
+    folders = ready_data(Wish(model, output, tokens, prompts, disk, seed, threads), given)
+    settings = new_settings(minutes, epochs, rate, batch, seed)
+    line = command_line()
+    run(Job("medusa", model, output, folders, settings, draft_vocab, start, line, heads=heads, blocks=blocks))
+
+
+def command_line() -> str:
+    """What the user typed, for the card."""
+    return shlex.join(["forerun", *sys.argv[1:]])
+
+
+def new_settings(minutes: float | None, epochs: float, rate: float, batch: int, seed: int) -> Settings:
+    """How long and how fast to train; minutes go before epochs."""
     from forerun.training.trainer import Settings
 
-    settings = Settings(minutes=minutes, epochs=None if minutes else epochs, rate=rate, rows=batch, seed=seed)
-    command = "forerun " + " ".join(sys.argv[1:])
-    job = Job("eagle3", model, output, folders, settings, draft_vocab, unroll, start, command)
+    return Settings(minutes=minutes, epochs=None if minutes else epochs, rate=rate, rows=batch, seed=seed)
+
+
+def ready_data(wish: Wish, given: tuple[Path, ...]) -> list[Path]:
+    """Folders to train on: those given, or one beside the drafter that is written now."""
+    if given:
+        return list(given)
+    folder = wish.output / "data"
+    write_data(wish, folder)
+    return [folder]
+
+
+def run(job: Job) -> None:
+    """Train, and say what came of it."""
+    from forerun.training.run import train as train_drafter
+
     with TrainingDisplay() as display:
-        figures = train(job, display.show, display.tell)
-    print(
-        f"{output}: mean accepted length {figures.mean_accepted_length:.2f} on held-out text, single chains"
-    )
+        figures = train_drafter(job, display.show, display.tell)
+    print(f"{job.folder}: mean accepted length of chains {figures.mean_accepted_length:.2f} on held-out text")
 
 
 def need_torch(threads: int | None) -> None:
@@ -142,29 +216,28 @@ def need_torch(threads: int | None) -> None:
     use_threads(threads)
 
 
-def write_data(
-    folder: Path,
-    model: str,
-    tokens: int,
-    prompts: Path | None,
-    disk: float | None,
-    seed: int,
-    threads: int | None,
-) -> None:
-    """Let the model write until the folder holds so many tokens."""
+def write_data(wish: Wish, folder: Path) -> None:
+    """Let the model write until the folder holds as many tokens as wished."""
     from forerun.cli.options import load_engine
     from forerun.training.data import open_to_write
     from forerun.training.prompts import read_prompts
     from forerun.training.writer import Writer
 
     engine = load_engine(
-        model, drafter="none", dtype="auto", kv="auto", context=None, threads=threads, kernels=""
+        wish.model,
+        drafter="none",
+        dtype="auto",
+        kv="auto",
+        context=None,
+        threads=wish.threads,
+        kernels="",
     )
-    asked = None if prompts is None else read_prompts(prompts)
-    with open_to_write(engine, folder, model=model, seed=seed, prompts=prompts) as store:
-        if disk is not None:
-            tokens = min(tokens, int(disk * GIGABYTE / store.position_bytes))
-        writer = Writer(engine, store, seed=seed, prompts=asked)
+    prompts = None if wish.prompts is None else read_prompts(wish.prompts)
+    with open_to_write(engine, folder, model=wish.model, seed=wish.seed, prompts=wish.prompts) as store:
+        tokens = wish.tokens
+        if wish.disk is not None:
+            tokens = min(tokens, int(wish.disk * GIGABYTE / store.position_bytes))
+        writer = Writer(engine, store, seed=wish.seed, prompts=prompts)
         with Display("writing data") as display:
             writer.write(tokens, lambda done, total: display(done / total, f"{done:,} of {total:,} tokens"))
 

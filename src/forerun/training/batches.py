@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from forerun.training.store import Store
 
-HELD_OUT = 50
-"""One in so many requests, with its follow-up, is kept for judging."""
+LEAST_HELD_OUT = 20
+MOST_APART = 50
+"""One request in MOST_APART and its follow-up are kept for judging; more of few, so that LEAST_HELD_OUT are,
+but never more than one in five."""
 
 
 ALIGNED = 32
@@ -69,12 +72,13 @@ class Conversations:
         self.training: list[Place] = []
         self.held_out: list[Place] = []
         self.greedy_held_out: list[Place] = []
+        apart = min(max(sum(self.counts) // LEAST_HELD_OUT, 5), MOST_APART)
         for s, (store, count) in enumerate(zip(stores, self.counts, strict=True)):
             for at, record in enumerate(store.index[:count]):
                 if record["tokens"] < least or record["answer"] >= min(record["tokens"], longest):
                     continue
                 place = Place(s, at, min(int(record["tokens"]), longest))
-                if int(record["number"]) // 2 % HELD_OUT:
+                if int(record["number"]) // 2 % apart:
                     self.training.append(place)
                 else:
                     (self.held_out if record["temperature"] else self.greedy_held_out).append(place)
@@ -134,3 +138,8 @@ def in_batches(conversations: Conversations, places: Sequence[Place], rows: int)
     """Batches of these conversations, in order of length."""
     for group in grouped(sorted(places, key=lambda place: place.tokens), rows):
         yield conversations.batch(group)
+
+
+def following(batch: Batch) -> torch.Tensor:
+    """The target's final state one row on, from which token i + 2 is chosen: [batch, rows, hidden]."""
+    return F.pad(batch.features[:, 1:, -1], (0, 0, 0, 1))

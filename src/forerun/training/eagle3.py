@@ -10,6 +10,7 @@ each of steps 1 to k on its own path.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +18,9 @@ from torch import Tensor, nn
 
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
-from forerun.training.batches import Batch
+from forerun.training.batches import Batch, following
 from forerun.training.blocks import MLP, Attention, RMSNorm, Rotary
+from forerun.training.export import eagle3_config, save_config, save_weights
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.unrolled import attend
 from forerun.training.weights import head_rows, layer_weights, values
@@ -77,8 +79,8 @@ class Eagle3(nn.Module):
         self._begin_from(checkpoint)
 
     def _begin_from(self, checkpoint: Checkpoint) -> None:
-        """Start as the target's last layer over the last of the three states, made weak: as it is, it says what
-        the target has just said, where what comes next is wanted."""
+        """Start as the target's last layer over the last of the three states, made weak: as it is, it says
+        what the target has just said, where what comes next is wanted."""
         hidden = self.config.hidden_size
         last = layer_weights(checkpoint, self.config.layers - 1)
         with torch.no_grad():
@@ -129,14 +131,15 @@ class Eagle3(nn.Module):
                 first = float(entropy.detach())
         return total / sum(STEP_WEIGHT**step for step in range(self.steps)), first
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What a file holds, by the original layout's names: `d2t` are offsets; embedding and head are the
+    def save(self, folder: Path) -> None:
+        """Write the head in the original layout. `d2t` are offsets; embedding and output head are the
         target's, and left out."""
         made: dict[str, Tensor] = dict(self.named_parameters())
         ids = self.vocabulary
         made["d2t"] = ids - torch.arange(len(ids), device=ids.device)
         made["t2d"] = self.places >= 0
-        return made
+        save_weights(folder, "model.safetensors", made)
+        save_config(folder, eagle3_config(self.config, len(ids)))
 
     @torch.no_grad()
     def guesses(self, batch: Batch, depth: int, best: int = 4) -> tuple[Tensor, Tensor]:
@@ -154,8 +157,3 @@ class Eagle3(nn.Module):
             chains = chains & F.pad(right & batch.wanted, (0, depth))[:, step : step + right.shape[1]]
             found.append(chains)
         return torch.stack(found, -1)[batch.wanted], among[batch.wanted]
-
-
-def following(batch: Batch) -> Tensor:
-    """The target's final state one row on, from which token i + 2 is chosen: [batch, rows, hidden]."""
-    return F.pad(batch.features[:, 1:, -1], (0, 0, 0, 1))

@@ -33,9 +33,8 @@ def save_config(folder: Path, values: Mapping[str, object]) -> None:
     (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n")
 
 
-def llama_config(checkpoint: Checkpoint) -> dict[str, object]:
+def llama_config(config: ModelConfig) -> dict[str, object]:
     """What a Llama-shaped drafter's config.json says of sizes it has from its target."""
-    config = checkpoint.config
     theta = rope_theta(config)
     return {
         "model_type": "llama",
@@ -60,12 +59,12 @@ def rope_theta(config: ModelConfig) -> float:
     return float(round(float(config.inv_freq[1]) ** (-config.head_dim / 2), 3))
 
 
-def eagle3_config(checkpoint: Checkpoint, draft_vocabulary: int) -> dict[str, object]:
+def eagle3_config(config: ModelConfig, draft_vocabulary: int) -> dict[str, object]:
     """config.json of an EAGLE-3 head in the original layout."""
-    taps = feature_taps(checkpoint.config.layers)[:3]
+    taps = feature_taps(config.layers)[:3]
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
-        **llama_config(checkpoint),
+        **llama_config(config),
         "num_hidden_layers": 1,
         "draft_vocab_size": draft_vocabulary,
         "tie_word_embeddings": False,

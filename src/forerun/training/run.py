@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from forerun.models.hub import resolve_model
 from forerun.training.batches import Conversations
 from forerun.training.data import open_to_read
 from forerun.training.eagle3 import Eagle3
-from forerun.training.export import Recipe, eagle3_config, model_card, save_config, save_weights
+from forerun.training.export import Recipe, model_card
+from forerun.training.medusa import Medusa
 from forerun.training.trainer import Figures, Progress, Settings, Trainer, read_checkpoint
 
 
@@ -24,15 +25,17 @@ class Job:
     """One training.
 
     Attributes:
-        kind: "eagle3", ...
+        kind: "eagle3" or "medusa".
         model: the target, as the user names it.
         folder: takes the drafter and the training's state.
         data: folders of data.
         settings: of the loop.
         draft_vocabulary: tokens that the head can say.
-        steps: of training-time test.
         start: a folder of an earlier training of this kind, to begin from its weights.
         command: the command line, for the card.
+        steps: of EAGLE-3's training-time test.
+        heads: of Medusa.
+        blocks: of a Medusa head.
     """
 
     kind: str
@@ -41,10 +44,11 @@ class Job:
     data: list[Path]
     settings: Settings
     draft_vocabulary: int = 8192
-    steps: int = 4
     start: Path | None = None
     command: str = ""
-    options: dict[str, int] = field(default_factory=dict)
+    steps: int = 4
+    heads: int = 4
+    blocks: int = 1
 
 
 def train(
@@ -69,7 +73,8 @@ def train(
         raise InputError("the data holds no conversation to train on; write more")
     torch.manual_seed(job.settings.seed)
     module = _module(job, checkpoint, data, state).to("cuda" if torch.cuda.is_available() else "cpu")
-    about = {"kind": job.kind, "steps": job.steps, "rate": job.settings.rate, "seed": job.settings.seed}
+    shape = (job.steps,) if job.kind == "eagle3" else (job.heads, job.blocks)
+    about = {"kind": job.kind, "shape": list(shape), "rate": job.settings.rate, "seed": job.settings.seed}
     trainer = Trainer(module, data, job.folder, job.settings, about)
     if state is not None:
         trainer.resume(state)
@@ -95,7 +100,10 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
         counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
         size = min(job.draft_vocabulary, checkpoint.config.vocab_size)
         vocabulary = counts.topk(size).indices.sort().values
-    module = Eagle3(checkpoint, vocabulary, job.steps)
+    if job.kind == "eagle3":
+        module: Any = Eagle3(checkpoint, vocabulary, job.steps)
+    else:
+        module = Medusa(checkpoint, vocabulary, job.heads, job.blocks)
     if start is not None:
         module.load_state_dict({**start["module"], "vocabulary": vocabulary})  # only the weights
     return module
@@ -104,8 +112,7 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
 def _save(
     job: Job, checkpoint: Checkpoint, module: Any, recipe: Recipe, trainer: Trainer, figures: Figures
 ) -> None:
-    save_weights(job.folder, "model.safetensors", module.tensors())
-    save_config(job.folder, eagle3_config(checkpoint, len(module.vocabulary)))
+    module.save(job.folder)
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     card = model_card(recipe, checkpoint, job.settings, trainer.at, figures, trained)
     (job.folder / "MODEL_CARD.md").write_text(card)

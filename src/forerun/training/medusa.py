@@ -1,0 +1,119 @@
+"""Medusa (Cai et al., arXiv 2401.10774): heads on the target's final state, each for a token further on.
+
+Row i has the state at token i, from which the target's own head says token i + 1; head h says token
+i + 2 + h. A head is a few residual blocks x + SiLU(W x + b), then an output layer; here that is the target's
+own, cut to the tokens that the heads can say, shared and not trained.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from forerun.models.checkpoint import Checkpoint
+from forerun.training.batches import Batch, following
+from forerun.training.export import save_config, save_weights
+from forerun.training.losses import mean_head_rows, soft_cross_entropy
+from forerun.training.weights import head_rows
+
+HEAD_WEIGHT = 0.8
+"""A head's share of the loss over that of the one before it (the paper's)."""
+
+
+class Medusa(nn.Module):
+    """The heads with the target's output layer.
+
+    Args:
+        checkpoint: the target.
+        vocabulary: int64 [draft vocabulary], ascending: the tokens they can say.
+        heads: how many.
+        blocks: of each head.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, vocabulary: Tensor, heads: int = 4, blocks: int = 1) -> None:
+        super().__init__()
+        config = checkpoint.config
+        self.vocab_size, self.hidden = config.vocab_size, config.hidden_size
+        self.heads = nn.ModuleList(
+            nn.ModuleList(nn.Linear(self.hidden, self.hidden) for _ in range(blocks)) for _ in range(heads)
+        )
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)  # a head begins as the target's own
+        self.register_buffer("vocabulary", vocabulary)
+        self.register_buffer("output", head_rows(checkpoint)[vocabulary].bfloat16(), persistent=False)
+        places = torch.full((config.vocab_size,), -1)
+        places[vocabulary] = torch.arange(len(vocabulary))
+        self.register_buffer("places", places, persistent=False)
+
+    def states(self, batch: Batch) -> list[Tensor]:
+        """What each head gives its output layer: [conversations, rows, hidden]."""
+        found = []
+        for blocks in self.heads:
+            state = batch.features[:, :, -1].float()
+            for block in blocks:
+                state = state + F.silu(block(state))
+            found.append(state)
+        return found
+
+    def loss(self, batch: Batch) -> tuple[Tensor, float]:
+        """The loss to minimise, and the first head's cross-entropy a token."""
+        means = mean_head_rows(following(batch)[batch.wanted], self.output)
+        everywhere = torch.zeros(*batch.wanted.shape, self.hidden, dtype=means.dtype, device=means.device)
+        everywhere[batch.wanted] = means
+        total, first = torch.zeros((), device=means.device), 0.0
+        for head, state in enumerate(self.states(batch)):
+            wanted = later(batch.wanted, head)
+            entropy = soft_cross_entropy(state[wanted], self.output, later(everywhere, head)[wanted])
+            entropy = entropy / wanted.sum().clamp(min=1)
+            total = total + HEAD_WEIGHT**head * entropy
+            if not head:
+                first = float(entropy.detach())
+        return total / sum(HEAD_WEIGHT**head for head in range(len(self.heads))), first
+
+    @torch.no_grad()
+    def guesses(self, batch: Batch, depth: int, best: int = 4) -> tuple[Tensor, Tensor]:
+        """As `Eagle3.guesses`; beyond the heads no guess is right."""
+        actual = self.places[F.pad(batch.tokens[:, 2:], (0, 1))]
+        chains = batch.wanted
+        found, among = [], torch.zeros_like(chains)
+        for head, state in enumerate(self.states(batch)[:depth]):
+            top = (state.bfloat16() @ self.output.T).topk(best, -1).indices
+            said = later(actual, head)
+            if not head:
+                among = (top == said[..., None]).any(-1)
+            chains = chains & (top[..., 0] == said) & later(batch.wanted, head)
+            found.append(chains)
+        found += [torch.zeros_like(chains)] * (depth - len(found))
+        return torch.stack(found, -1)[batch.wanted], among[batch.wanted]
+
+    def save(self, folder: Path) -> None:
+        """Write the heads in vLLM's layout, which has a map of tokens; the shared output layer comes once."""
+        tensors = {"lm_heads.0.weight": self.output, "token_map": self.vocabulary}
+        for h, blocks in enumerate(self.heads):
+            for b, block in enumerate(blocks):
+                tensors[f"blocks.{h}.layers.{b}.weight"] = block.weight
+                tensors[f"blocks.{h}.layers.{b}.bias"] = block.bias
+        save_weights(folder, "model.safetensors", tensors)
+        config = {
+            "architectures": ["MedusaModel"],
+            "model_type": "medusa",
+            "hidden_size": self.hidden,
+            "vocab_size": self.vocab_size,
+            "truncated_vocab_size": len(self.vocabulary),
+            "num_heads": len(self.heads),
+            "num_hidden_layers": len(self.heads[0]),
+            "medusa_fc_bias": True,
+            "original_lm_head": True,
+            "torch_dtype": "bfloat16",
+        }
+        save_config(folder, config)
+
+
+def later(x: Tensor, rows: int) -> Tensor:
+    """[conversations, rows, ...] as it is `rows` rows further on, zeros (False) at the end."""
+    if not rows:
+        return x
+    return torch.cat([x[:, rows:], torch.zeros_like(x[:, :rows])], 1)
