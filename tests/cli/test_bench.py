@@ -92,7 +92,7 @@ def test_json_is_as_promised(tiny: Path, tmp_path: Path) -> None:
 
 def test_a_simulated_drafter_is_called_one_everywhere(tiny: Path, tmp_path: Path) -> None:
     done = forerun(
-        "bench", "-m", tiny, *QUICK, "--workloads", "code", "--simulate-acceptance", 1,
+        "bench", "-m", tiny, *QUICK, "--workloads", "code", "--simulate-acceptance", 1, "--ignore-end",
         "--json", tmp_path / "out.json", "--html", tmp_path / "out.html",
     )  # fmt: skip
     assert done.returncode == 0
@@ -100,7 +100,8 @@ def test_a_simulated_drafter_is_called_one_everywhere(tiny: Path, tmp_path: Path
     runs = {run["drafter"]: run for run in json.loads((tmp_path / "out.json").read_text())["runs"]}
     assert runs["simulated:1"]["simulated"]
     assert not runs["auto"]["simulated"]
-    assert set(runs["simulated:1"]["acceptance_by_depth"]) == {1}
+    assert set(runs["simulated:1"]["acceptance_by_depth"]) <= {1}
+    assert {run["tokens"] for run in runs.values()} == {12}
     page = Tags()
     page.feed((tmp_path / "out.html").read_text())
     assert page.open == []

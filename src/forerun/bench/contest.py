@@ -114,7 +114,8 @@ class Peer:
         if self.fault:
             return Written([], [])
         try:
-            text = self.process.write(prompt, params.max_tokens, self.ends)
+            ends = [] if params.ignore_end else self.ends
+            text = self.process.write(prompt, params.max_tokens, ends)
         except InputError as error:
             self.fault = str(error)
             return Written([], [])
@@ -150,6 +151,7 @@ def contest(
     max_tokens: int,
     rounds: int = 1,
     seed: int = 0,
+    ignore_end: bool = False,
 ) -> Iterator[Sample]:
     """Every prompt at every temperature by every contestant, `rounds` times.
 
@@ -164,7 +166,9 @@ def contest(
         for prompt in prompts:
             ids = encoded(engine, prompt)
             for temperature in temperatures:
-                params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+                params = SamplingParams(
+                    max_tokens=max_tokens, temperature=temperature, seed=seed, ignore_end=ignore_end
+                )
                 turn += 1
                 yield from _one(prompt, ids, params, _turned(contestants, turn))
 

@@ -105,7 +105,8 @@ class Transformers:
         with self._torch.inference_mode():
             self._model.generate(
                 ids, attention_mask=self._torch.ones_like(ids), max_new_tokens=max_tokens, do_sample=False,
-                eos_token_id=ends, pad_token_id=ends[0] if ends else 0, streamer=streamer, **self._extra,
+                eos_token_id=ends or None, pad_token_id=ends[0] if ends else 0, streamer=streamer,
+                **self._extra,
             )  # fmt: skip
         return streamer.clock
 
@@ -142,6 +143,7 @@ class OpenVino:
         config.max_new_tokens = max_tokens
         config.do_sample = False
         config.stop_token_ids = set(ends)
+        config.ignore_eos = not ends
         if self._lookup:
             config.num_assistant_tokens = LOOKUP_TOKENS["openvino"]
             config.max_ngram_size = 3

@@ -45,6 +45,7 @@ COST_WIDTHS = (1, 2, 4, 8, 12, 16)
 )
 @click.option("--prompts", type=click.IntRange(1), metavar="N", help="Only the first N prompts of each.")
 @click.option("--max-tokens", type=click.IntRange(2), default=160, metavar="N", help="Tokens an answer.")
+@click.option("--ignore-end", is_flag=True, help="Answers go on to --max-tokens, whatever the model says.")
 @click.option("--temperature", default="0", metavar="T[,T]", help="Temperatures to run at.")
 @click.option(
     "--rounds", type=click.IntRange(1), default=1, metavar="N", help="Run everything so many times."
@@ -82,6 +83,7 @@ def bench(
     workloads: str,
     prompts: int | None,
     max_tokens: int,
+    ignore_end: bool,
     temperature: str,
     rounds: int,
     peers: str,
@@ -119,7 +121,13 @@ def bench(
         try:
             with LateProgress("running") as progress:
                 for sample in contest(
-                    engine, contestants, fitting, temperatures, max_tokens=max_tokens, rounds=rounds
+                    engine,
+                    contestants,
+                    fitting,
+                    temperatures,
+                    max_tokens=max_tokens,
+                    rounds=rounds,
+                    ignore_end=ignore_end,
                 ):
                     samples.append(sample)
                     progress(len(samples), total)

@@ -15,10 +15,11 @@ from forerun.models.rows import Rows
 WIDTHS = (1, 2, 4, 8, 16)
 CONTEXT = 32
 REPEATS = 5
+WORTH_KEEPING = 3  # widths: a curve of fewer is too rough for later runs
 RECORDS = "curves"
 
 
-def measure_curve(backend: Backend, seconds: float = 0.15) -> dict[int, float]:
+def measure_curve(backend: Backend, seconds: float = 0.25) -> dict[int, float]:
     """Seconds of a forward by its rows, the fastest of a few each, all within about `seconds` (a slow model
     gets fewer, but always that of one row and that of the most)."""
     cache = backend.new_cache(CONTEXT + max(WIDTHS))
@@ -59,5 +60,6 @@ def remembered_curve(backend: Backend, key: Mapping[str, object]) -> dict[int, f
     found = known_curve(key)
     if found is None:
         found = measure_curve(backend)
-        write_record(RECORDS, key, {str(n): seconds for n, seconds in found.items()})
+        if len(found) >= WORTH_KEEPING:
+            write_record(RECORDS, key, {str(n): seconds for n, seconds in found.items()})
     return found
