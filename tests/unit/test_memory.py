@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from forerun import _core
 from forerun.backends.cpu import load_backend
@@ -209,3 +211,26 @@ def test_a_limit_is_never_exceeded() -> None:
     context, peak = run_and_measure(memory="230MB", context="auto", tokens=1500)
     assert 1520 < context < 8192
     assert peak <= 230e6
+
+
+def test_of_a_hub_id_only_the_configuration_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_tiny_hf(tmp_path / "hub")
+    (folder / "model.safetensors").unlink()
+    asked: list[object] = []
+
+    def download(repo: str, *, local_files_only: bool = False, allow_patterns: object = None) -> str:
+        if local_files_only:
+            raise LocalEntryNotFoundError("not in the cache")
+        asked.append((repo, allow_patterns))
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    outline = read_outline("someone/model")
+    assert asked == [("someone/model", ["config.json", "generation_config.json"])]
+    assert outline.config.layers == 2
+    with pytest.raises(InputError, match=r"fetch it first: forerun pull someone/model:file\.gguf"):
+        read_outline("someone/model:file.gguf")
+    with pytest.raises(InputError, match="there is no model"):
+        read_outline("nothing")
