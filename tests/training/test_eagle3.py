@@ -196,7 +196,12 @@ def test_resumed_training_is_the_same(model: Path, written: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("kind", "own", "least"), [("eagle3", ["--unroll", "3"], 2.0), ("medusa", ["--heads", "3"], 1.2)]
+    ("kind", "own", "least"),
+    [
+        ("eagle3", ["--unroll", "3"], 2.0),
+        ("medusa", ["--heads", "3"], 1.2),
+        ("draft", ["--hidden", "64", "--layers", "1"], 1.5),
+    ],
 )
 def test_one_command_from_a_model_to_a_head(
     model: Path, tmp_path: Path, kind: str, own: list[str], least: float
@@ -215,7 +220,9 @@ def test_one_command_from_a_model_to_a_head(
     for word in ("one", "two", "three", "four", "five"):
         prompt = [{"role": "user", "content": f"Write {word}"}]
         params = forerun.SamplingParams(max_tokens=60, ignore_end=True)
-        drafted = engine.generate(prompt, params, drafter=f"head:{tmp_path}")
+        drafted = engine.generate(
+            prompt, params, drafter=f"{'draft' if kind == 'draft' else 'head'}:{tmp_path}"
+        )
         assert drafted.tokens == engine.generate(prompt, params, drafter="none").tokens
         forwards += drafted.report.target_forwards
         tokens += len(drafted.tokens)

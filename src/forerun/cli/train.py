@@ -177,6 +177,45 @@ def medusa(
     run(Job("medusa", model, output, folders, settings, draft_vocab, start, line, heads=heads, blocks=blocks))
 
 
+@train.command()
+@data_options
+@training_options
+@click.option(
+    "--hidden", type=click.IntRange(32, 4096), default=96, metavar="N", help="Values a token between layers."
+)
+@click.option("--layers", type=click.IntRange(1, 64), default=4, metavar="N", help="Decoder layers.")
+def draft(
+    model: str,
+    output: Path,
+    tokens: int,
+    prompts: Path | None,
+    disk: float | None,
+    seed: int,
+    threads: int | None,
+    given: tuple[Path, ...],
+    minutes: float | None,
+    epochs: float,
+    rate: float,
+    batch: int,
+    draft_vocab: int,
+    start: Path | None,
+    hidden: int,
+    layers: int,
+) -> None:
+    """A small draft model: a Llama of the model's vocabulary, in a Hugging Face folder."""
+    need_torch(threads)
+    from forerun.training.run import Job
+
+    if hidden % 32:
+        raise InputError(f"--hidden is {hidden}; it must be a multiple of 32")
+    folders = ready_data(Wish(model, output, tokens, prompts, disk, seed, threads), given)
+    settings = new_settings(minutes, epochs, rate, batch, seed)
+    line = command_line()
+    run(
+        Job("draft", model, output, folders, settings, draft_vocab, start, line, hidden=hidden, layers=layers)
+    )
+
+
 def command_line() -> str:
     """What the user typed, for the card."""
     return shlex.join(["forerun", *sys.argv[1:]])

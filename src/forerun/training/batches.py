@@ -143,3 +143,10 @@ def in_batches(conversations: Conversations, places: Sequence[Place], rows: int)
 def following(batch: Batch) -> torch.Tensor:
     """The target's final state one row on, from which token i + 2 is chosen: [batch, rows, hidden]."""
     return F.pad(batch.features[:, 1:, -1], (0, 0, 0, 1))
+
+
+def later(x: torch.Tensor, rows: int) -> torch.Tensor:
+    """[conversations, rows, ...] as it is `rows` rows further on, zeros (False) at the end."""
+    if not rows:
+        return x
+    return torch.cat([x[:, rows:], torch.zeros_like(x[:, :rows])], 1)

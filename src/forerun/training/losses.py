@@ -19,11 +19,13 @@ CHUNK = 512
 """Rows at once: bounds memory to CHUNK times the vocabulary."""
 
 
-def mean_head_rows(states: Tensor, head: Tensor) -> Tensor:
+def mean_head_rows(states: Tensor, head: Tensor, own: Tensor | None = None) -> Tensor:
     """The head's rows averaged by the target's distribution over the head's tokens: [n, hidden], from its
-    final states [n, hidden] and the head [vocabulary, hidden]."""
-    chunks = [(part.to(head.dtype) @ head.T).softmax(-1) @ head for part in states.split(CHUNK)]
-    return torch.cat(chunks) if chunks else states.to(head.dtype)
+    final states [n, hidden] and the head [vocabulary, hidden]. `own`: rows of the student's head instead,
+    where it has another [vocabulary, width]."""
+    own = head if own is None else own
+    chunks = [(part.to(head.dtype) @ head.T).softmax(-1) @ own for part in states.split(CHUNK)]
+    return torch.cat(chunks) if chunks else states.new_zeros(0, own.shape[1])
 
 
 class _FrozenHead(torch.autograd.Function):

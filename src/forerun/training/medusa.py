@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forerun.models.checkpoint import Checkpoint
-from forerun.training.batches import Batch, following
+from forerun.training.batches import Batch, following, later
 from forerun.training.export import save_config, save_weights
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.weights import head_rows
@@ -110,10 +110,3 @@ class Medusa(nn.Module):
             "torch_dtype": "bfloat16",
         }
         save_config(folder, config)
-
-
-def later(x: Tensor, rows: int) -> Tensor:
-    """[conversations, rows, ...] as it is `rows` rows further on, zeros (False) at the end."""
-    if not rows:
-        return x
-    return torch.cat([x[:, rows:], torch.zeros_like(x[:, :rows])], 1)

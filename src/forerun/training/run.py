@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from forerun import text
 from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint, open_checkpoint
 from forerun.models.hub import resolve_model
 from forerun.training.batches import Conversations
 from forerun.training.data import open_to_read
+from forerun.training.draft import Draft, Shape
 from forerun.training.eagle3 import Eagle3
 from forerun.training.export import Recipe, model_card
 from forerun.training.medusa import Medusa
@@ -25,7 +27,7 @@ class Job:
     """One training.
 
     Attributes:
-        kind: "eagle3" or "medusa".
+        kind: "eagle3", "medusa" or "draft".
         model: the target, as the user names it.
         folder: takes the drafter and the training's state.
         data: folders of data.
@@ -36,6 +38,7 @@ class Job:
         steps: of EAGLE-3's training-time test.
         heads: of Medusa.
         blocks: of a Medusa head.
+        hidden, layers: of a draft model.
     """
 
     kind: str
@@ -49,6 +52,8 @@ class Job:
     steps: int = 4
     heads: int = 4
     blocks: int = 1
+    hidden: int = 96
+    layers: int = 4
 
 
 def train(
@@ -73,8 +78,8 @@ def train(
         raise InputError("the data holds no conversation to train on; write more")
     torch.manual_seed(job.settings.seed)
     module = _module(job, checkpoint, data, state).to("cuda" if torch.cuda.is_available() else "cpu")
-    shape = (job.steps,) if job.kind == "eagle3" else (job.heads, job.blocks)
-    about = {"kind": job.kind, "shape": list(shape), "rate": job.settings.rate, "seed": job.settings.seed}
+    shape = {"eagle3": [job.steps], "medusa": [job.heads, job.blocks], "draft": [job.hidden, job.layers]}
+    about = {"kind": job.kind, "shape": shape[job.kind], "rate": job.settings.rate, "seed": job.settings.seed}
     trainer = Trainer(module, data, job.folder, job.settings, about)
     if state is not None:
         trainer.resume(state)
@@ -102,8 +107,12 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
         vocabulary = counts.topk(size).indices.sort().values
     if job.kind == "eagle3":
         module: Any = Eagle3(checkpoint, vocabulary, job.steps)
-    else:
+    elif job.kind == "medusa":
         module = Medusa(checkpoint, vocabulary, job.heads, job.blocks)
+    else:
+        gguf = checkpoint.format == "gguf"
+        tokenizer = text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
+        module = Draft(checkpoint, tokenizer, vocabulary, Shape(job.hidden, job.layers))
     if start is not None:
         module.load_state_dict({**start["module"], "vocabulary": vocabulary})  # only the weights
     return module
