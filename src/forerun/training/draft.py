@@ -159,7 +159,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
     if backend.decoder is None:
         rules, kinds = tokenizer.rules, tokenizers.decoders
-        steps = [kinds.Replace(*pair) for pair in rules.replacements]
+        steps: list[object] = [kinds.Replace(*pair) for pair in rules.replacements]
         steps += [kinds.ByteFallback()] if rules.byte_fallback else []
         steps += [kinds.Fuse()] + ([kinds.Strip(" ", rules.strip, 0)] if rules.strip else [])
         backend.decoder = kinds.ByteLevel() if rules.byte_level else kinds.Sequence(steps)
