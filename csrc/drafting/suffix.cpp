@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kCounted = 16;     // states whose count a token raises: endings of the text, the longest first
 constexpr int kEdges = 64;       // of a state's edges, the newest so many are looked at
-constexpr int kMatches = 2;      // matches that a node's guesses come from
+constexpr size_t kMatches = 2;   // matches that a node's guesses come from
+constexpr int kPassage = 2;      // tokens of a match that is worth a detour
 
 constexpr int32_t kMostTokens = 1 << 29;
 
@@ -152,6 +153,7 @@ SuffixDrafter::SuffixDrafter(std::shared_ptr<const SuffixIndex> past, const Suff
     rates_[0][b] = {c.prior * kLengths[b] / (kLengths[b] + c.doubt), c.prior};
     rates_[1][b] = {c.prior * c.shorter, c.prior};
   }
+  for (Rate& r : detours_) r = {c.prior * c.shorter, c.prior};
 }
 
 size_t SuffixDrafter::bytes() const { return index_.bytes() + text_.capacity() * sizeof(int32_t); }
@@ -159,6 +161,7 @@ size_t SuffixDrafter::bytes() const { return index_.bytes() + text_.capacity() *
 void SuffixDrafter::observe(const int32_t* tokens, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (drafted_) learn(tokens[i]);
+    detour_ = turn(here(), tokens[i]);
     push(text_, tokens[i]);
     index_.extend(tokens[i]);
     if (past_) in_past_ = past_->follow(in_past_, tokens[i]);
@@ -172,6 +175,7 @@ void SuffixDrafter::truncate(size_t length) {
   text_.clear();
   index_ = SuffixIndex();
   in_past_ = {};
+  detour_ = {};
   drafted_ = false;
   observe(kept.data(), kept.size());
 }
@@ -188,7 +192,7 @@ SuffixDrafter::Draft SuffixDrafter::propose(const int32_t* prefix, size_t prefix
     }
   };
   drafted_ = true;
-  Place place{index_.longest(), in_past_};
+  Place place = here();
   for (size_t i = 0; i < prefix_length; i++) place = follow(place, prefix[i]);
   std::priority_queue<Candidate> queue;
   std::vector<Guess> guesses;
@@ -213,38 +217,65 @@ SuffixDrafter::Draft SuffixDrafter::propose(const int32_t* prefix, size_t prefix
   return draft;
 }
 
-// The matches to guess from, longest first, the text's own first among equals; states without edges say nothing.
-std::vector<const SuffixIndex*> SuffixDrafter::order(const Place& place, Match* matches) const {
+// The matches to guess from, longest first, the text's own first among equals; states without edges say nothing. The
+// detour is first, if it is as good as a match of so many tokens that none is longer, otherwise second.
+std::vector<SuffixDrafter::Source> SuffixDrafter::sources(const Place& place) {
   Match own = place.own, past = place.past;
-  std::vector<const SuffixIndex*> indices;
-  while (static_cast<int>(indices.size()) < kMatches && (own.state > 0 || past.state > 0)) {
+  std::vector<Source> found;
+  found.reserve(kMatches + 1);
+  while (found.size() < kMatches && (own.state > 0 || past.state > 0)) {
     const bool mine = own.length >= past.length;
     const SuffixIndex& index = mine ? index_ : *past_;
     Match& match = mine ? own : past;
-    if (index.first_edge(match.state) >= 0) {
-      matches[indices.size()] = match;
-      indices.push_back(&index);
-    }
+    if (index.first_edge(match.state) >= 0)
+      found.push_back({&index, match, &rates_[found.size()][bucket(match.length)]});
     match = index.shorter(match);
   }
-  return indices;
+  if (place.detour.at >= 0) {
+    const bool second = !found.empty() && std::max(place.own.length, place.past.length) > place.detour.agreed + 1;
+    found.insert(found.begin() + second, {nullptr, {}, &detours_[place.detour.agreed]});
+  }
+  return found;
 }
 
 SuffixDrafter::Place SuffixDrafter::follow(const Place& place, int32_t token) const {
-  return {index_.follow(place.own, token), past_ ? past_->follow(place.past, token) : Match{}};
+  return {index_.follow(place.own, token), past_ ? past_->follow(place.past, token) : Match{}, turn(place, token)};
+}
+
+// The detour after a further token: a new one if the token breaks the longest match, on the likeliest way that it went
+// on before; otherwise the one before, as long as the passage is followed.
+SuffixDrafter::Detour SuffixDrafter::turn(const Place& place, int32_t token) const {
+  Detour next;
+  if (place.own.length >= kPassage && index_.target(place.own.state, token) < 0) {
+    double best = 0;
+    int32_t e = index_.first_edge(place.own.state);
+    for (int looked = 0; e >= 0 && looked < kEdges; looked++, e = index_.edge(e).next) {
+      const double w = weight(index_, index_.edge(e).target);
+      if (w > best) best = w, next.at = index_.end(index_.edge(e).target);
+    }
+  } else if (place.detour.at >= 0 && place.detour.agreed < kAgreed &&
+             text_[static_cast<size_t>(place.detour.at)] == token) {
+    next = {place.detour.at + 1, place.detour.agreed + 1};
+  }
+  return next.at < static_cast<int32_t>(text_.size()) ? next : Detour{};
+}
+
+// What a state's number of occurrences counts for.
+double SuffixDrafter::weight(const SuffixIndex& index, int32_t state) const {
+  const double age = static_cast<double>(index.age(state));
+  return index.count(state) * (1 + constants_.recent * constants_.span / (constants_.span + age));
 }
 
 void SuffixDrafter::learn(int32_t token) {
-  Match matches[kMatches];
-  const std::vector<const SuffixIndex*> indices = order({index_.longest(), in_past_}, matches);
-  for (size_t level = 0; level < indices.size(); level++) {
-    Rate& r = rates_[level][bucket(matches[level].length)];
+  for (const Source& source : sources(here())) {
+    Rate& r = *source.rate;
     if (r.tries > constants_.window) {
       r.hits *= 0.5;
       r.tries *= 0.5;
     }
     r.tries += 1;
-    if (indices[level]->target(matches[level].state, token) >= 0) {
+    if (source.index ? source.index->target(source.match.state, token) >= 0
+                     : text_[static_cast<size_t>(detour_.at)] == token) {
       r.hits += 1;
       return;
     }
@@ -252,25 +283,27 @@ void SuffixDrafter::learn(int32_t token) {
 }
 
 void SuffixDrafter::guess(const Place& place, double chance, std::vector<Guess>& guesses) {
-  Match matches[kMatches];
-  const std::vector<const SuffixIndex*> indices = order(place, matches);
-  for (size_t level = 0; level < indices.size() && chance >= constants_.least_chance; level++) {
-    const SuffixIndex& index = *indices[level];
-    const Rate& r = rates_[level][bucket(matches[level].length)];
+  for (const Source& source : sources(place)) {
+    if (chance < constants_.least_chance) return;
     const size_t first = guesses.size();
     double total = 0;
-    int32_t e = index.first_edge(matches[level].state);
-    for (int looked = 0; e >= 0 && looked < kEdges; looked++, e = index.edge(e).next) {
-      const SuffixIndex::Edge& edge = index.edge(e);
-      bool known = false;
-      for (size_t i = 0; i < first && !known; i++) known = guesses[i].token == edge.token;
-      if (known) continue;
-      const double weight =
-          index.count(edge.target) * (1 + constants_.recent * constants_.span / (constants_.span + static_cast<double>(index.age(edge.target))));
-      guesses.push_back({edge.token, weight});
+    const auto add = [&](int32_t token, double weight) {
+      for (size_t i = 0; i < first; i++)
+        if (guesses[i].token == token) return;
+      guesses.push_back({token, weight});
       total += weight;
+    };
+    if (source.index) {
+      int32_t e = source.index->first_edge(source.match.state);
+      for (int looked = 0; e >= 0 && looked < kEdges; looked++) {
+        const SuffixIndex::Edge& edge = source.index->edge(e);
+        add(edge.token, weight(*source.index, edge.target));
+        e = edge.next;
+      }
+    } else {
+      add(text_[static_cast<size_t>(place.detour.at)], 1);
     }
-    const double hit = r.hits / r.tries;
+    const double hit = source.rate->hits / source.rate->tries;
     for (size_t i = first; i < guesses.size(); i++) guesses[i].chance = chance * hit * guesses[i].chance / total;
     chance *= 1 - hit;
   }

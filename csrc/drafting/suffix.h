@@ -36,7 +36,8 @@ class SuffixIndex {
   const Edge& edge(int32_t index) const { return edges_[static_cast<size_t>(index)]; }
   int32_t count(int32_t state) const { return states_[static_cast<size_t>(state)].count; }
   int32_t length(int32_t state) const { return states_[static_cast<size_t>(state)].length; }
-  int64_t age(int32_t state) const { return tokens_ - states_[static_cast<size_t>(state)].end; }
+  int32_t end(int32_t state) const { return states_[static_cast<size_t>(state)].end; }  // tokens up to its last place
+  int64_t age(int32_t state) const { return tokens_ - end(state); }
 
  private:
   struct State {
@@ -59,7 +60,7 @@ class SuffixIndex {
 // What the drafter believes before it has seen how good its guesses are, and how fast it learns.
 struct SuffixConstants {
   double doubt;         // prior chance of a match of n tokens: n / (n + doubt)
-  double shorter;       // prior chance of the shorter match, when the longer was wrong
+  double shorter;       // prior chance of the shorter match, when the longer was wrong, and of a detour
   double prior;         // observations that the priors count as
   double window;        // observations after which the older ones count half
   double recent, span;  // a count of age a weighs 1 + recent span / (span + a)
@@ -72,6 +73,10 @@ struct SuffixConstants {
 // length of the match; with the rest of the chance it is one that followed the next shorter match. Within a match the
 // chance is divided by counts, recent ones counting more. A tree grows from its most probable node, as long as nodes
 // with at least `least_chance` are left.
+//
+// A text often copies a passage but for one token (another name, number or ending). A match that such a token broke is
+// therefore kept as a detour: what comes next in the passage is a guess like any other, with a chance of its own that is
+// learned. Detours of inserted or dropped tokens were tried: they are too rare to help.
 class SuffixDrafter {
  public:
   struct Draft {
@@ -91,30 +96,45 @@ class SuffixDrafter {
 
  private:
   using Match = SuffixIndex::Match;
+  struct Detour {
+    int32_t at = -1;     // where in the text the passage goes on; -1: there is none
+    int32_t agreed = 0;  // tokens that were as in the passage since the one that was not
+  };
   struct Place {
     Match own, past;
+    Detour detour;
   };
   struct Rate {
     double hits, tries;
+  };
+  struct Source {  // of guesses
+    const SuffixIndex* index;  // null: the detour
+    Match match;
+    Rate* rate;
   };
   struct Guess {
     int32_t token;
     double chance;
   };
 
-  std::vector<const SuffixIndex*> order(const Place& place, Match* matches) const;
+  Place here() const { return {index_.longest(), in_past_, detour_}; }
+  std::vector<Source> sources(const Place& place);
   Place follow(const Place& place, int32_t token) const;
+  Detour turn(const Place& place, int32_t token) const;
+  double weight(const SuffixIndex& index, int32_t state) const;
   void learn(int32_t token);
   void guess(const Place& place, double chance, std::vector<Guess>& guesses);
 
   static constexpr int kBuckets = 10;
+  static constexpr int kAgreed = 2;  // after so many tokens a detour is a match like others
 
   std::shared_ptr<const SuffixIndex> past_;
   SuffixConstants constants_;
   SuffixIndex index_;
   std::vector<int32_t> text_;
   Match in_past_;
-  Rate rates_[2][kBuckets];
+  Detour detour_;
+  Rate rates_[2][kBuckets], detours_[kAgreed + 1];
   bool drafted_ = false;  // since the last tokens observed: only what is written tells how good drafts are
 };
 

@@ -74,6 +74,15 @@ void drafts(std::mt19937& random, int alphabet, int size) {
   }
 }
 
+// A passage of which one token was replaced goes on after it.
+void detour() {
+  SuffixDrafter drafter(nullptr, constants(0.02));
+  const std::vector<int32_t> text = {1, 2, 3, 4, 5, 6, 0, 1, 2, 3}, replaced = {9};
+  drafter.observe(text.data(), text.size());
+  const SuffixDrafter::Draft draft = drafter.propose(replaced.data(), replaced.size(), 2, 2);
+  check(draft.tokens == std::vector<int32_t>{5, 6}, "a passage does not go on after a token that differs");
+}
+
 }  // namespace
 
 int main() {
@@ -81,6 +90,7 @@ int main() {
   for (int alphabet : {1, 2, 3, 40}) match_lengths(random, alphabet, 200);
   for (int alphabet : {1, 2, 3, 40, 50000})
     for (int size : {1, 10, 3000}) drafts(random, alphabet, size);
+  detour();
   check.refuses<std::invalid_argument>("least chance", [] { SuffixDrafter(nullptr, constants(0.0)); });
   return check.finish();
 }

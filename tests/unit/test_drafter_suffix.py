@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import tracemalloc
 from dataclasses import asdict, replace
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -20,6 +21,9 @@ SHORT = 14  # texts so short have at most 16 endings, all of which are counted
 
 BELIEFS = SuffixConstants(doubt=2.5, shorter=0.3, prior=8, window=64, recent=8, span=32, least_chance=0.01)
 
+Detour: TypeAlias = tuple[int, int] | None
+"""Where a passage goes on of which one token was replaced, and the tokens that agreed since."""
+
 texts = st.lists(st.integers(0, 2), min_size=1, max_size=SHORT)
 
 
@@ -31,6 +35,9 @@ class Reference:
         self.own = [text]
         self.past = past
         self.least = least
+        self.detour: Detour = None
+        for end, token in enumerate(text):
+            self.detour = self.turn(text[:end], [], self.detour, token)
 
     @staticmethod
     def longest(texts: list[list[int]], ending: list[int], own: bool) -> list[int]:
@@ -83,19 +90,49 @@ class Reference:
                 after[token] = (count + 1, min(young, age))
         return after
 
-    def guesses(self, own: list[int], past: list[int], chance: float) -> dict[int, float]:
-        found: dict[int, float] = {}
+    @staticmethod
+    def weights(after: dict[int, tuple[int, int]]) -> dict[int, float]:
         b = BELIEFS
+        return {t: count * (1 + b.recent * b.span / (b.span + age)) for t, (count, age) in after.items()}
+
+    def turn(self, text: list[int], extra: list[int], before: Detour, token: int) -> Detour:
+        """The detour when `token` follows text + extra, after which it was `before`."""
+        match = self.longest([text], [*text, *extra], own=not extra)
+        after = self.followers([text], match)
+        if len(match) >= 2 and token not in after:
+            weights = self.weights(after)
+            likeliest = max(weights, key=weights.__getitem__, default=None)
+            if likeliest is None:
+                return None
+            place, agreed = len(text) - after[likeliest][1], 0
+        elif before is not None and before[1] < 2 and text[before[0]] == token:
+            place, agreed = before[0] + 1, before[1] + 1
+        else:
+            return None
+        return (place, agreed) if place < len(text) else None
+
+    def sources(
+        self, own: list[int], past: list[int], detour: Detour
+    ) -> list[tuple[float, dict[int, float]]]:
+        """The prior chance that one of the source's tokens is right, and their weights."""
+        found = []
         for level, (texts, part) in enumerate(self.matches(own, past)):
-            if chance < self.least:
-                break
-            after = {t: v for t, v in self.followers(texts, part).items() if t not in found}
-            weights = {
-                t: count * (1 + b.recent * b.span / (b.span + age)) for t, (count, age) in after.items()
-            }
             ends = (1, 2, 3, 4, 6, 9, 14, 22, 40)
             length = (1, 2, 3, 4, 5.5, 8, 12, 18, 30, 60)[sum(len(part) > end for end in ends)]
-            hit = length / (length + b.doubt) if level == 0 else b.shorter
+            hit = length / (length + BELIEFS.doubt) if level == 0 else BELIEFS.shorter
+            found.append((hit, self.weights(self.followers(texts, part))))
+        if detour is not None:
+            place, agreed = detour
+            first = max(len(own), len(past)) <= agreed + 1
+            found.insert(0 if first else 1, (BELIEFS.shorter, {self.own[0][place]: 1.0}))
+        return found
+
+    def guesses(self, own: list[int], past: list[int], detour: Detour, chance: float) -> dict[int, float]:
+        found: dict[int, float] = {}
+        for hit, after in self.sources(own, past, detour):
+            if chance < self.least:
+                break
+            weights = {token: weight for token, weight in after.items() if token not in found}
             found |= {t: chance * hit * weight / sum(weights.values()) for t, weight in weights.items()}
             chance *= 1 - hit
         return found
@@ -103,17 +140,21 @@ class Reference:
     def tree(self, root: int, prefix: list[int], budget: Budget) -> dict[tuple[int, ...], float]:
         """Paths with their chances, best first."""
         found: dict[tuple[int, ...], float] = {}
-        queue: list[tuple[float, tuple[int, ...]]] = [(-1.0, ())]
+        for at, token in enumerate(prefix):
+            self.detour = self.turn(self.own[0], prefix[:at], self.detour, token)
+        queue: list[tuple[float, tuple[int, ...], Detour]] = [(-1.0, (), self.detour)]
         while queue and len(found) <= budget.nodes:
-            minus, path = heapq.heappop(queue)
+            minus, path, detour = heapq.heappop(queue)
             found[path] = -minus
             if len(path) >= budget.depth:
                 continue
             ending = [*self.own[0], *prefix, *path]
             own = self.longest(self.own, ending, own=not prefix and not path)
-            for token, chance in self.guesses(own, self.longest(self.past, ending, False), -minus).items():
+            past = self.longest(self.past, ending, own=False)
+            for token, chance in self.guesses(own, past, detour, -minus).items():
                 if chance >= self.least:
-                    heapq.heappush(queue, (-chance, (*path, token)))
+                    after = self.turn(self.own[0], [*prefix, *path], detour, token)
+                    heapq.heappush(queue, (-chance, (*path, token), after))
         del found[()]
         return found
 
@@ -143,6 +184,7 @@ def begun(text: list[int], past: list[list[int]] | None = None, least: float = 0
 @settings(max_examples=150, deadline=None)
 @given(text=texts, past=st.lists(texts, max_size=2), prefix=st.lists(st.integers(0, 2), max_size=2))
 @example(text=[0, 1, 0, 1, 0], past=[], prefix=[])
+@example(text=[0, 1, 2, 0, 1, 0, 0, 1], past=[], prefix=[1])
 @example(text=[0], past=[[0, 1, 0], [0, 1, 0, 2]], prefix=[])
 def test_against_a_search_of_everything(text: list[int], past: list[list[int]], prefix: list[int]) -> None:
     """All chances; with counts and ages that only a right automaton has, of one text and of several."""
@@ -209,6 +251,35 @@ def test_it_learns_whether_matches_can_be_trusted() -> None:
     assert two is not None
     assert one[1] > 0.9
     assert two[1] < 0.6
+
+
+def test_a_passage_is_resumed_after_a_token_that_differs() -> None:
+    passage = [1, 2, 3, 4, 5, 6, 7]
+    drafter = begun([*passage, 0, 1, 2, 3, 9])  # 9, where 4 was: nothing matches
+    draft = drafter.propose(Budget(3, 3))
+    assert draft.tokens.tolist() == [9, 5, 6, 7]
+    drafter.observe([8], None)  # nor was it the passage
+    assert len(drafter.propose(Budget(3, 3))) == 1
+
+
+def test_it_learns_what_resuming_is_worth() -> None:
+    chances = []
+    for goes_on in (True, False):
+        text = list(range(100, 400))
+        drafter = begun(text)
+        for turn in range(20):  # three tokens of the passage, one that is new, and the passage's next or not
+            start = 10 * turn
+            drafter.observe(text[start : start + 3], None)
+            drafter.observe([1000 + turn], None)
+            drafter.propose(Budget(8, 8))
+            drafter.observe([text[start + 4] if goes_on else 2000 + turn], None)
+        drafter.observe([*text[250:253], 3000], None)
+        tree = drafter.propose(Budget(1, 1))
+        assert tree.tokens[1] == text[254]
+        assert tree.chances is not None
+        chances.append(float(tree.chances[1]))
+    assert chances[0] > 0.7
+    assert chances[1] < 0.1
 
 
 def test_memory_and_periodic_texts() -> None:

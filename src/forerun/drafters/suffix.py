@@ -3,7 +3,8 @@
 Oliaro et al., "SuffixDecoding", arXiv 2411.04975, whose suffix trees are a suffix automaton here
 (forerun._core): an ending of any length is found, a token costs a microsecond or two and less than 100 bytes,
 whatever the length of the text. The longer the match, and the more often and the more recently it went on in
-one way, the longer and the more certain the draft; where it went on in several ways, the tree branches.
+one way, the longer and the more certain the draft; where it went on in several ways, the tree branches. Where
+one token of a copied passage was replaced by another, the passage goes on after it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class SuffixConstants:
 
     Attributes:
         doubt: a match of n tokens goes on as before with prior chance n / (n + doubt).
-        shorter: prior chance of the next shorter match where the longer one was wrong.
+        shorter: prior chance of the next shorter match where the longer one was wrong, and of a passage to go
+            on after a token that was replaced.
         prior: observations that these priors count as.
         window: observations after which older ones count half.
         recent, span: what a count of age a (in tokens) weighs: 1 + recent span / (span + a).
