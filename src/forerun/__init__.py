@@ -7,8 +7,9 @@ from forerun.version import __version__
 TYPE_CHECKING = False  # as `typing` has it, which takes long to import
 if TYPE_CHECKING:
     from forerun.answers import Increment, Result, Stream
-    from forerun.api import Engine, load
+    from forerun.api import load
     from forerun.core.report import Report
+    from forerun.engine import Engine
     from forerun.errors import ForerunError, InputError
     from forerun.sampling.logprobs import TokenLogprob
     from forerun.sampling.params import SamplingParams
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Engine": "api",
+    "Engine": "engine",
     "ForerunError": "errors",
     "Increment": "answers",
     "InputError": "errors",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.api import Engine
 from forerun.arguments import check_params, check_tokens, check_whole, refuse
 from forerun.core.budget import FixedBudget
 from forerun.core.engine import decode
 from forerun.core.report import Report
 from forerun.drafters.model import ModelDrafter
+from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.models.guide import Guide
 from forerun.models.sequence import Sequence as TargetSequence

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from forerun.answers import Stream
-from forerun.api import Engine
 from forerun.bench import verify as checks
 from forerun.cli.app import run
+from forerun.engine import Engine
 from forerun.sampling.params import SamplingParams
 
 ONE = ["--max-tokens", "24", "--limit", "1"]

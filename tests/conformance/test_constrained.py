@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import forerun
 from conformance.chaos import ChaosDrafter
-from forerun.api import Engine
 from forerun.core.budget import FixedBudget
 from forerun.core.engine import decode
 from forerun.core.protocols import Drafter, Stop
@@ -27,6 +26,7 @@ from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.drafters.suffix import SuffixDrafter
+from forerun.engine import Engine
 from forerun.errors import ForerunError
 from forerun.models.guide import Guide
 from forerun.models.rows import Rows

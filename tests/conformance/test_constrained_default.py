@@ -15,11 +15,11 @@ import pytest
 
 import forerun
 from forerun import SamplingParams
-from forerun.api import Engine
 from forerun.core.budget import FixedBudget
 from forerun.core.engine import decode
 from forerun.core.report import Report
 from forerun.drafters.suffix import SuffixDrafter
+from forerun.engine import Engine
 from forerun.models.rows import FloatArray, IntArray
 from forerun.models.sequence import Sequence as TargetSequence
 

@@ -9,7 +9,7 @@ import pytest
 
 import forerun
 from forerun import SamplingParams
-from forerun.api import Engine
+from forerun.engine import Engine
 
 pytestmark = pytest.mark.model
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.api import Engine
+from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.models.rows import Rows
 from forerun.training import requests

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import forerun
 from conformance.tiny_model import TinyBackend
-from forerun import InputError, Result, SamplingParams, api
-from forerun.api import Engine
+from forerun import InputError, Result, SamplingParams
+from forerun import engine as engine_module
+from forerun.engine import Engine
 from forerun.text import Tokenizer
 from forerun.text.pieces import BYTE_OF, PieceRules
 
@@ -231,7 +232,7 @@ def test_remembered_texts_are_drafted_from() -> None:
 
 
 def test_there_is_a_limit_to_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "MOST_REMEMBERED", 5)
+    monkeypatch.setattr(engine_module, "MOST_REMEMBERED", 5)
     engine = Engine(ENGINE.backend, TOKENIZER, context=80)
     with pytest.raises(InputError, match="5 tokens"):
         engine.remember(["abc", "dededede"])

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
-from forerun.api import Engine
 from forerun.bench.peer_process import PeerProcess
 from forerun.bench.simulated import SimulatedDrafter
 from forerun.bench.workloads import WorkloadPrompt
 from forerun.core.protocols import Drafter
 from forerun.core.report import Report
+from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.sampling.params import SamplingParams
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from forerun.api import Engine
 from forerun.bench.contest import Own, Written, encoded
 from forerun.bench.workloads import WorkloadPrompt
+from forerun.engine import Engine
 from forerun.sampling.params import SamplingParams
 
 FIRST_PROMPTS = 4

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.answers import Stream
-from forerun.api import Engine
 from forerun.bench.prompts import Prompt
+from forerun.engine import Engine
 from forerun.models.rows import Rows
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline

@@ -17,11 +17,11 @@ from forerun.cli.progress import LateProgress
 from forerun.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
-    from forerun.api import Engine
     from forerun.backends.cpu import CpuBackend
     from forerun.bench.contest import Contestant, Peer, Sample
     from forerun.bench.summary import Run
     from forerun.bench.workloads import WorkloadPrompt
+    from forerun.engine import Engine
 
 PEER_SLACK = 64
 """Places in a peer's context for its guesses."""

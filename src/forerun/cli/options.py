@@ -12,7 +12,7 @@ from forerun.errors import InputError
 from forerun.models.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from forerun.api import Engine
+    from forerun.engine import Engine
 
 model_option = click.option(
     "-m",

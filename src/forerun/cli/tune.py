@@ -15,9 +15,9 @@ from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
 
 if TYPE_CHECKING:
-    from forerun.api import Engine
     from forerun.bench.tuner import Arm
     from forerun.bench.workloads import WorkloadPrompt
+    from forerun.engine import Engine
     from forerun.tuning import Choice
 
 WORKLOADS = ("code", "json", "extraction", "summarise", "rag", "chat", "creative")

@@ -26,10 +26,10 @@ from forerun.roster import check_names
 from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
-    from forerun.api import Engine
     from forerun.bench.prompts import Prompt
     from forerun.bench.record import Record
     from forerun.bench.verify import Comparison
+    from forerun.engine import Engine
 
 LEAST_P = 1e-3
 

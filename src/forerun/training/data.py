@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forerun.api import Engine
+from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.training.store import Store
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun import _core
-from forerun.api import Engine
+from forerun.engine import Engine
 from forerun.models.rows import Cache, Rows
 from forerun.sampling.fused import new_chooser
 from forerun.sampling.params import SamplingParams
