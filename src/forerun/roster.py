@@ -6,8 +6,9 @@ lookup           prompt lookup
 suffix           suffix matching, in the text and in texts to remember
 draft:MODEL      a draft model of the same vocabulary: a file, a folder, a hub id or a known name
 skip:K           the target's own first K layers and its head; `skip` takes a third of the layers
-head:DIR         a trained head (EAGLE, EAGLE-3, Medusa): a folder or a hub id; eagle:DIR, eagle3:DIR and
-                 medusa:DIR also say of which family it must be; a folder's path alone is enough
+head:DIR         a trained head (EAGLE, EAGLE-3, Medusa): a folder, a hub id, or one that comes with the
+                 package (head:smollm2-135m/eagle3); eagle:DIR, eagle3:DIR and medusa:DIR also say of which
+                 family it must be; a folder's path alone is enough
 NAME,NAME,...    a cascade of these, the cheapest first
 """
 
@@ -164,12 +165,13 @@ class Roster:
         """The head behind `head:DIR`."""
         if name not in self._heads:
             from forerun.models.heads import open_head
+            from forerun.models.heads.shipped import shipped_head
             from forerun.models.hub import resolve_model
 
             family, _, where = name.partition(":")
             if not isinstance(self._target, Headed):
                 raise InputError(f"drafter {name}: this backend does not run heads; choose another drafter")
-            head = open_head(resolve_model(where))
+            head = open_head(shipped_head(where) or resolve_model(where))
             if family not in ("head", head.family):
                 raise InputError(f"{where} is of the family {head.family}; write {head.family}:{where}")
             self._heads[name] = self._target.load_head(head)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
@@ -24,7 +24,7 @@ def save_weights(folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -
         key: (value.detach().cpu().bfloat16() if value.is_floating_point() else value.cpu()).contiguous()
         for key, value in tensors.items()
     }
-    save_file(made, folder / (name + ".new"), metadata={"format": "pt"})
+    (folder / (name + ".new")).write_bytes(save(made, metadata={"format": "pt"}))
     os.replace(folder / (name + ".new"), folder / name)
 
 
