@@ -75,8 +75,8 @@ struct SuffixConstants {
 // with at least `least_chance` are left.
 //
 // A text often copies a passage but for one token (another name, number or ending). A match that such a token broke is
-// therefore kept as a detour: what comes next in the passage is a guess like any other, with a chance of its own that is
-// learned. Detours of inserted or dropped tokens were tried: they are too rare to help.
+// kept as a detour: what comes next in the passage is a guess like any other, with a chance of its own that is learned.
+// Inserted and dropped tokens are not followed: on the package's own prompts they are too rare to help.
 class SuffixDrafter {
  public:
   struct Draft {
