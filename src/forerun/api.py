@@ -82,6 +82,8 @@ def load(
         refuse("model", model, "a file, a folder, a hub id or a known name")
     check_options(dtype=dtype, threads=threads, kv=kv, kernels=kernels)
     check_names(drafter)
+    if not isinstance(tuned, bool):
+        refuse("tuned", tuned, "True or False")
     check_whole("context", None if context == "auto" else context, 2)
     check_whole("draft_tokens", draft_tokens, 0, STAGED_ROWS - 1)
     limit = parse_size(memory) if isinstance(memory, str) else memory

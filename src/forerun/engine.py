@@ -315,7 +315,7 @@ class Engine:
 
     def _chosen(self, drafter: str | Drafter | None) -> tuple[str | Drafter, int | None]:
         """The drafter that a call means, and its guesses a step (None: as many as pay)."""
-        chosen = drafter or self.drafter
+        chosen = self.drafter if drafter is None else drafter
         if not isinstance(chosen, str) and not hasattr(chosen, "propose"):
             refuse("drafter", chosen, "a name, several with commas between, or a drafter")
         if chosen != "auto":

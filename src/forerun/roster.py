@@ -9,12 +9,13 @@ skip:K           the target's own first K layers and its head; `skip` takes a th
 head:DIR         a trained head (EAGLE, EAGLE-3, Medusa): a folder, a hub id, or one that comes with the
                  package (head:smollm2-135m/eagle3); eagle:DIR, eagle3:DIR and medusa:DIR also say of which
                  family it must be; a folder's path alone is enough
-NAME,NAME,...    a cascade of these, the cheapest first
+NAME,NAME,...    a cascade of these, the cheapest first; NAME+NAME is the same
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,15 @@ if TYPE_CHECKING:
     from forerun.text.tokenizer import Tokenizer
 
 AUTO = "suffix"
-NAMES = "auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR, or several with commas between"
+NAMES = (
+    "auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR (or eagle:DIR, eagle3:DIR, medusa:DIR), "
+    "or several with commas or + between"
+)
+CASCADE = re.compile(
+    rf"\s*\+\s*(?=(?:auto|none|lookup|suffix|draft|skip|{'|'.join(DRAFTER_NAMES)})\s*(?:[:+,]|$))"
+)
+"""What joins the drafters of a cascade besides commas: not each + of a path."""
+
 TAKES_DETAIL = ("draft", "skip")
 ENOUGH_IN_COMMON = 0.99
 """A draft model may spell so many of its tokens' ids otherwise than the target that this share is left: some
@@ -208,7 +217,8 @@ def check_names(names: str) -> list[str]:
     """
     if not isinstance(names, str):
         refuse("drafter", names, f"a text: {NAMES}")
-    found = [AUTO if name == "auto" else head_named(name) for name in map(str.strip, names.split(","))]
+    given = [name.strip() for name in CASCADE.sub(",", names).split(",")]
+    found = [AUTO if name == "auto" else head_named(name) for name in given]
     for name in found:
         kind, colon, detail = name.partition(":")
         takes_detail = kind in TAKES_DETAIL or kind in DRAFTER_NAMES

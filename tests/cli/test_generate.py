@@ -36,7 +36,7 @@ def test_text_to_stdout_and_one_line_to_stderr(tiny: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.decode() == answer("-m", tiny, "hello", "--max-tokens", 20)["text"]
     assert re.fullmatch(
-        r"forerun: 20 tokens, [\d.]+ tokens/s, mean accepted length \d\.\d\d, drafter \w+,"
+        r"forerun: 20 tokens, [\d.]+ tokens/s, mean accepted length \d\.\d\d, (drafter \w+|none drafted),"
         r" prompt \d+ tokens at \d+ tokens/s, finish: length\n",
         done.stderr.decode(),
     )
@@ -84,6 +84,23 @@ def test_a_drafter_changes_no_byte(tiny: Path, options: list[str]) -> None:
     }
     assert len(texts) == 1
     assert texts.pop()
+
+
+def test_a_cascade_with_plus_is_one_with_commas(tiny: Path) -> None:
+    options = ("-m", tiny, "hello", "--max-tokens", 30, "--draft-tokens", 4, "--drafter")
+    plus, comma = (answer(*options, f"lookup{sign}skip:1")["report"] for sign in "+,")
+    assert isinstance(plus, dict)
+    assert isinstance(comma, dict)
+    assert "skip" in plus["drafters"]
+    assert plus["drafters"] == comma["drafters"]
+
+
+@pytest.mark.parametrize("drafter", ["none", "auto"])
+def test_nothing_drafted_is_said(tiny: Path, drafter: str) -> None:
+    done = forerun(
+        "generate", "-m", tiny, "hello", "--max-tokens", 5, "--draft-tokens", 0, "--drafter", drafter
+    )
+    assert b", none drafted, " in done.stderr
 
 
 def test_standard_input_is_the_prompt_as_it_is(tiny: Path) -> None:

@@ -37,6 +37,21 @@ def test_closed_errors(tiny: Path) -> None:
     assert shell(">&- 2>&- <&-", *command).returncode == 2
 
 
+def test_a_log_of_both_has_lines(tiny: Path) -> None:
+    options = ["-m", tiny, "hello", "--temperature", 1, "--seed", 1]
+    for more, last in (
+        (["--max-tokens", 3, "--regex", "[ab]{60}"], "forerun: 3 tokens, "),
+        (
+            ["--grammar", 'start: /[ab]{60}/ "c" loop\nloop: "a" loop'],
+            "forerun: error: the answer cannot follow",
+        ),
+    ):
+        lines = shell("2>&1", "generate", *options, *more).stdout.decode().splitlines()
+        assert len(lines) == 2
+        assert set(lines[0]) <= set("abc")
+        assert lines[1].startswith(last)
+
+
 def test_closed_input(tiny: Path) -> None:
     done = shell("<&-", "generate", "-m", tiny, "-")
     assert done.returncode == 2

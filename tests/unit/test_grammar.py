@@ -264,6 +264,33 @@ def test_no_token_fits() -> None:
         assert constraint.place(ints([1]), []).complete
 
 
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        (SamplingParams(grammar='start: "a" start'), "never ends"),
+        (SamplingParams(grammar='root ::= "a" root'), "never ends"),
+        (SamplingParams(grammar='start: ("a"|"b") loop\nloop: "a" loop'), "never ends"),
+        (SamplingParams(regex="a{300000}"), "regular expression cannot be used: it is too large"),
+    ],
+)
+def test_what_is_too_much_is_told_before_an_answer(params: SamplingParams, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        grammars().of(params)
+
+
+def test_what_becomes_too_much_later_is_told_then() -> None:
+    constraint = constrain(SamplingParams(grammar='start: /[ab]{60}/ "c" loop\nloop: "a" loop'))
+    text: list[int] = []
+
+    def write() -> None:
+        while True:
+            text.append(members(constraint.place(ints(PROMPT), text))[0])
+
+    with pytest.raises(InputError, match="cannot follow the grammar any further: it has a stretch"):
+        write()
+    assert text
+
+
 def test_fitting() -> None:
     constraint = constrain(FORMS["schema"])
     good = tokenizer().encode('{"name": "x', add_special=False)

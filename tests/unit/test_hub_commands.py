@@ -74,3 +74,14 @@ def test_pull_prints_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path = write_gguf(tmp_path / "m.gguf")
     assert run(["pull", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}\n"
+
+
+def test_pull_refuses_what_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"no model")
+    for path in (tmp_path, tmp_path / "a.gguf"):
+        said = []
+        for command in ("pull", "inspect"):
+            assert run([command, str(path)]) == 2
+            said.append(capsys.readouterr())
+        assert said[0] == said[1]
+        assert said[0].out == ""

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from forerun.cli.files import check_writable, write_whole
 from forerun.cli.options import dtype_option, kv_option, load_engine, model_option, threads_option
 from forerun.cli.progress import LateProgress
 from forerun.errors import CheckFailed, InputError
+from forerun.roster import CASCADE
 
 if TYPE_CHECKING:
     from forerun.backends.cpu import CpuBackend
@@ -104,7 +106,8 @@ def bench(
     chosen = _prompts(workloads, prompts)
     temperatures = _temperatures(temperature)
     outputs = [Path(name) for name in (json_out, html_out) if name not in (None, "-")]
-    _check_writable(outputs)
+    for path in outputs:
+        check_writable(path)
     engine = load_engine(model, drafter="none", dtype=dtype, kv=kv, context=None, threads=threads, kernels="")
     samples: list[Sample] = []
     interrupted = False
@@ -138,7 +141,8 @@ def bench(
     for peer in others:
         if peer.fault:
             print(f"forerun: left out from then on: {peer.fault}", file=sys.stderr)
-    _write(result, json_out, html_out)
+    if samples:
+        _write(result, json_out, html_out)
     if interrupted:
         raise KeyboardInterrupt
     unequal = [sample for sample in samples if sample.engine == "forerun" and not sample.equal]
@@ -194,22 +198,12 @@ def _temperatures(text: str) -> list[float]:
     return found
 
 
-def _check_writable(outputs: list[Path]) -> None:
-    """Say before the long run, not after it, that a file cannot be written."""
-    for path in outputs:
-        try:
-            with open(path, "a", encoding="utf-8"):
-                pass
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}") from error
-
-
 def _own(engine: Engine, drafters: str, acceptance: float | None) -> list[Contestant]:
     from forerun.bench.contest import Own
 
     names = ["none"]
     for part in filter(None, (part.strip() for part in drafters.split(","))):
-        name = part.replace("+", ",")
+        name = CASCADE.sub(",", part)
         if name not in names:
             engine.check_drafter(name)
             names.append(name)
@@ -259,11 +253,11 @@ def _write(result: BenchResult, json_out: str | None, html_out: str | None) -> N
     else:
         print(result.as_text())
     if json_out not in (None, "-"):
-        Path(str(json_out)).write_text(json.dumps(result.as_dict(), indent=1) + "\n", encoding="utf-8")
+        write_whole(Path(str(json_out)), json.dumps(result.as_dict(), indent=1) + "\n")
     if html_out is not None:
         from forerun.bench.report import html_report
 
-        Path(html_out).write_text(html_report(result.as_dict()), encoding="utf-8")
+        write_whole(Path(html_out), html_report(result.as_dict()))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
+from forerun.cli.files import write_whole
 from forerun.cli.options import (
     argument_text,
     context_option,
@@ -25,7 +27,7 @@ from forerun.cli.options import (
 from forerun.cli.pictures import TreeWatcher, as_svg, as_text
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import read_stdin, say
-from forerun.errors import InputError
+from forerun.errors import ForerunError, InputError
 from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def flag(name: str, help: str) -> Decorator:
     "--drafter",
     default="auto",
     metavar="NAME[,NAME]",
-    help="auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR. It changes no text.",
+    help="auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR; + makes a cascade. It changes no text.",
 )
 @number("--draft-tokens", int, None, "N", "Guesses to verify a step; by default what pays on this machine.")
 @number("--max-tokens", int, None, "N", "End after so many tokens; by default where the context is full.")
@@ -198,7 +200,7 @@ def generate(
     if as_json:
         print(json.dumps(_as_dict(stream.result), ensure_ascii=False))
     else:
-        _summarise(stream.result, drafter)
+        _summarise(stream.result)
     if show_tree is not None:
         _show_tree(watcher, show_tree, engine.tokenizer)
     if interrupted:
@@ -264,21 +266,40 @@ def _write(stream: Stream, quiet: bool) -> bool:
                     out.flush()
         except KeyboardInterrupt:
             return True
+        except ForerunError:
+            if not quiet:
+                _end_line(stream.result.text)
+            raise
     return False
 
 
-def _summarise(result: Result, asked: str) -> None:
-    """The last line: what the answer took. A terminal gets a line of its own for it."""
-    if not result.text.endswith("\n"):
-        shown = sys.stderr if sys.stderr.isatty() else sys.stdout
-        if shown.isatty():
-            print(file=shown, flush=True)
+def _end_line(text: str) -> None:
+    """What is said after this text begins on a line of its own, where both are read in one place."""
+    if not text or text.endswith("\n"):
+        return
+    if sys.stderr.isatty() or _one_file(sys.stdout, sys.stderr):
+        print(file=sys.stderr, flush=True)
+    elif sys.stdout.isatty():
+        print(flush=True)
+
+
+def _one_file(one: TextIO, other: TextIO) -> bool:
+    """Whether both are redirected to the same file or pipe."""
+    try:
+        return os.path.sameopenfile(one.fileno(), other.fileno())
+    except (OSError, ValueError):
+        return False
+
+
+def _summarise(result: Result) -> None:
+    """The last line: what the answer took."""
+    _end_line(result.text)
     report = result.report
     facts = [
         f"{report.tokens} tokens",
         f"{report.tokens_per_second:.1f} tokens/s",
         f"mean accepted length {report.mean_accepted_length:.2f}",
-        f"drafter {', '.join(report.drafters) or asked}",
+        f"drafter {', '.join(report.drafters)}" if report.drafters else "none drafted",
         f"prompt {report.prompt_tokens} tokens at {report.prompt_tokens_per_second:.0f} tokens/s",
         f"finish: {result.finish_reason or 'interrupted'}",
     ]
@@ -297,10 +318,7 @@ def _show_tree(watcher: TreeWatcher, where: str, tokenizer: Tokenizer) -> None:
     if where == TERMINAL:
         print(as_text(watcher.best, spell), file=sys.stderr)
         return
-    try:
-        Path(where).write_text(as_svg(watcher.best, spell), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {where}: {error.strerror or error}") from error
+    write_whole(Path(where), as_svg(watcher.best, spell))
     say(f"a tree of this run is in {where}")
 
 

@@ -11,4 +11,10 @@ from forerun.models.hub import DEFAULT_MODEL, pull_model
 @click.argument("model", default=DEFAULT_MODEL)
 def pull(model: str) -> None:
     """Fetch a model into the cache and print the path of its file or folder."""
-    print(pull_model(model))
+    from forerun.models.checkpoint import open_checkpoint
+    from forerun.models.heads import is_head
+
+    path = pull_model(model)
+    if not (path.is_dir() and is_head(path)):
+        open_checkpoint(path)  # refuses what is no model
+    print(path)

@@ -13,6 +13,7 @@ import click
 from forerun.cli.options import json_option, kv_option, load_engine, model_option
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
+from forerun.roster import CASCADE
 
 if TYPE_CHECKING:
     from forerun.bench.tuner import Arm
@@ -164,7 +165,7 @@ class Search:
         end: float,
     ) -> None:
         self._model = model
-        self._drafters = [name.replace("+", ",") for name in drafters]
+        self._drafters = [CASCADE.sub(",", name) for name in drafters]
         self._sizes = sizes
         self._dtypes = dtypes
         self._threads = threads

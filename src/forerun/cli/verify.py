@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import LateProgress
 from forerun.errors import CheckFailed, InputError
-from forerun.roster import check_names
+from forerun.roster import CASCADE, check_names
 from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from forerun.engine import Engine
 
 LEAST_P = 1e-3
-
-_CASCADE = re.compile(r"\+(?=[a-z]+(?::|\+|$))")  # not each + of a path
 
 
 @click.command()
@@ -143,7 +140,7 @@ def _names(text: str) -> list[str]:
     asked = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
     if not asked:
         raise InputError("--drafter names no drafter")
-    names = [",".join(_CASCADE.split(name)) for name in asked]
+    names = [CASCADE.sub(",", name) for name in asked]
     for name in names:
         check_names(name)
     return names

@@ -72,7 +72,7 @@ class Constraint:
         """What may follow history + path.
 
         Raises:
-            ForerunError: no token fits the grammar here, or it has become too complex.
+            InputError: no token fits the grammar here, or it has become too complex.
         """
         text = self._answer(history, path)
         n = len(text)
@@ -158,7 +158,7 @@ class Constraint:
             return
         why = reason(self._matcher.get_error())
         self._restart()
-        raise ForerunError(f"the answer cannot follow the {self._grammar.name} any further: {why}")
+        raise InputError(f"the answer cannot follow the {self._grammar.name} any further: {why}")
 
 
 def bits(tokens: Iterable[int], words: int) -> Bits:

@@ -30,6 +30,15 @@ SLICES = [rf'[^"\\\x00-\x1F\x7F]{many}' for many in ("{1,6}", "{1,12}", "+")]
 """Sets of tokens that are looked at as a whole where all of them may follow: parts of JSON strings, short
 ones also for strings with a greatest length. More sets make masks faster, and take longer to prepare."""
 
+MEANINGS = {
+    "NoExtension": "no token of the vocabulary fits it",
+    "ff_tokens": "it has a stretch of text without any choice that never ends, or is too long",
+    "Too many items": "it can be read in too many ways at once; make it simpler",
+    "too many expressions": "it is too large; let it repeat less",
+    "too many states": "it is too large; let it repeat less",
+}
+"""What messages of llguidance with these words mean, of a limit that was exceeded."""
+
 POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 EXCERPT = re.compile(r"\s*(\d+ \|.*|\^+\s*)$")
 
@@ -116,6 +125,7 @@ class Grammars:
         if not first:
             why = reason(matcher.get_error()) if matcher.is_error() else "it allows no text"
             raise InputError(f"the {NAMES[kind]} cannot be used: {why}")
+        _refuse_what_exceeds_limits(kind, matcher, size)
         probe = matcher.deep_copy()
         if probe.try_consume_tokens(first) and not probe.rollback(1):
             raise InputError(
@@ -131,8 +141,9 @@ def reason(message: str) -> str:
     lines = [line for line in lines if line and not EXCERPT.fullmatch(line)]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     text = errors[-1] if errors else " ".join(lines)
-    if text.startswith("NoExtension"):
-        return "no token of the vocabulary fits it"
+    for sign, meaning in MEANINGS.items():
+        if sign in text:
+            return meaning
     return POSITION.sub(r"line \1, column \2: ", text) or "it is not understood"
 
 
@@ -188,6 +199,15 @@ def _first_tokens(matcher: LLMatcher, vocab_size: int) -> list[int]:
     """A token that a text may begin with, if there is one."""
     mask = int.from_bytes(matcher.compute_bitmask(), "little") & ((1 << vocab_size) - 1)
     return [mask.bit_length() - 1] if mask else []
+
+
+def _refuse_what_exceeds_limits(kind: str, matcher: LLMatcher, vocab_size: int) -> None:
+    """Say before an answer that a grammar is too much for its parser, which shows after a token or two."""
+    probe = matcher.deep_copy()
+    for _ in range(2):
+        probe.try_consume_tokens(_first_tokens(probe, vocab_size))
+    if probe.is_error() and "NoExtension" not in probe.get_error():  # which other first tokens may not meet
+        raise InputError(f"the {NAMES[kind]} cannot be used: {reason(probe.get_error())}")
 
 
 class _Words:

@@ -93,8 +93,11 @@ class SamplingParams:
             value = getattr(self, name)
             whole = isinstance(value, int) and not isinstance(value, bool)
             check(whole or (value is None and name in WHOLE_OR_NONE), name, "a whole number")
+        check(isinstance(self.ignore_end, bool), "ignore_end", "True or False")
         check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", "at least 1")
         check(self.min_tokens >= 0, "min_tokens", "at least 0")
+        fine = self.max_tokens is None or self.min_tokens <= self.max_tokens
+        check(fine, "min_tokens", f"at most max_tokens, which is {self.max_tokens}")
         least, most = LEAST_TEMPERATURE, MOST_TEMPERATURE
         fine = self.temperature == 0 or least <= self.temperature <= most
         check(fine, "temperature", f"0, or between {least} and {most:.0f}")

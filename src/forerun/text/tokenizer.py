@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from forerun.errors import InputError
@@ -50,7 +51,12 @@ class Tokenizer:
         """The ids of `text`. `add_special` adds what the model wants around a text (often a start token).
 
         The text of an added token inside `text` becomes that token, as it does in transformers.
+
+        Raises:
+            InputError: it is no text, or no valid Unicode.
         """
+        if not isinstance(text, str):
+            raise InputError(f"a text to encode is needed, not {_kind(text)}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -64,7 +70,18 @@ class Tokenizer:
 
         Equal to transformers' for what `encode` gave. Ids that make invalid UTF-8 get one U+FFFD for each
         maximal part of a character, where `tokenizers` gives up a whole run of byte tokens.
+
+        Raises:
+            InputError: it is no list of whole numbers from 0 on.
         """
+        if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
+            raise InputError(f"a list of token ids is needed, not {_kind(ids)}")
+        ids = list(ids)
+        for token in ids:
+            if isinstance(token, bool) or not isinstance(token, Integral):
+                raise InputError(f"token ids are whole numbers; one is {_kind(token)}")
+            if token < 0:
+                raise InputError(f"token ids begin at 0; one is {token}")
         stream = StreamDecoder(self, skip_special)
         return stream.push(ids) + stream.flush()
 
@@ -103,3 +120,7 @@ class Tokenizer:
         if self.rules.byte_level and token in self.added:  # added tokens are spelled as they are
             return piece.encode()
         return self.rules.to_bytes(piece, first)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"

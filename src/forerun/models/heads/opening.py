@@ -13,6 +13,9 @@ from forerun.models.heads.reading import read_head_folder
 
 def open_head(path: Path) -> Head:
     """Open a head's folder. InputError, one line, for anything that cannot be used."""
+    if not (path / "config.json").is_file():
+        what = "it has no config.json" if path.is_dir() else "it is no folder"
+        raise InputError(f"{path} is not a drafting head's folder: {what}")
     try:
         folder = read_head_folder(path)
         if looks_like_medusa(folder):
