@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from forerun.core.engine import Step
 from forerun.core.report import Report
+from forerun.errors import InputError
 from forerun.models.sequence import NodeChoices
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.sampling.fused import fused_token_logprob
@@ -125,7 +126,12 @@ class Stream:
         return self
 
     def __next__(self) -> Increment:
-        step = next(self._steps)
+        try:
+            step = next(self._steps)
+        except ValueError as error:
+            if "already executing" not in str(error):
+                raise
+            raise InputError("this stream is being read already; read it in one thread at a time") from error
         if self.watch is not None:
             self.watch(step)
         return self._answer.add(step)

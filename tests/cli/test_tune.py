@@ -108,9 +108,57 @@ def test_the_slower_half_drops_out(
     arms = tuner.make_arms(["a", "b", "c", "d"], [None])
     prompts = [WorkloadPrompt(str(i), "w", ()) for i in range(20)]
     found = tuner.tune(Clockwork(), arms, prompts, max_tokens=10, seconds=60, progress=lambda *_: None)  # type: ignore[arg-type]
+    assert found is not None
     assert found.drafter == best
     assert [len(arm.written) for arm in arms if arm.drafter in "cd"] == [4, 4]
     assert len(arms[0].written) == 20
+
+
+def test_too_little_to_choose_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "_write", write_at({"none": 1.0, "a": 2.0}))
+    monkeypatch.setattr(tuner, "encoded", lambda engine, prompt: [1])
+    for count in (tuner.LEAST_PROMPTS - 1, tuner.LEAST_PROMPTS):
+        prompts = [WorkloadPrompt(str(i), "w", ()) for i in range(count)]
+        arms = tuner.make_arms(["a"], [None])
+        found = tuner.tune(Clockwork(), arms, prompts, max_tokens=10, seconds=60, progress=lambda *_: None)  # type: ignore[arg-type]
+        assert found is (arms[1] if count == tuner.LEAST_PROMPTS else None)
+
+
+def test_a_gain_within_the_noise_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = iter([2.0, 0.5, 2.0, 0.5, 2.0, 0.5, 2.0, 0.6])
+
+    def write(engine: object, arm: tuner.Arm, ids: Sequence[int], params: SamplingParams) -> Written:
+        speed = 1.0 if arm.plain or params.max_tokens == 4 else next(speeds)
+        return write_at({arm.drafter: speed})(engine, arm, ids, params)  # type: ignore[operator,no-any-return]
+
+    monkeypatch.setattr(tuner, "_write", write)
+    monkeypatch.setattr(tuner, "encoded", lambda engine, prompt: [1])
+    prompts = [WorkloadPrompt(str(i), "w", ()) for i in range(8)]
+    arms = tuner.make_arms(["a"], [None])
+    found = tuner.tune(Clockwork(), arms, prompts, max_tokens=10, seconds=60, progress=lambda *_: None)  # type: ignore[arg-type]
+    assert arms[1].gain(arms[0]) > tuner.CLEARLY
+    assert found is arms[0]
+
+
+def test_too_few_prompts_keep_nothing(tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "hello"}\n' * 2)
+    quick = (
+        "--max-tokens",
+        8,
+        "--threads",
+        1,
+        "--drafters",
+        "lookup",
+        "--draft-tokens",
+        3,
+        "--prompts",
+        file,
+    )
+    done = forerun("tune", "-m", tiny, *quick)
+    assert done.returncode == 2
+    assert b"nothing is kept" in done.stderr
+    assert known_choice(tiny) is None
 
 
 @pytest.mark.parametrize(

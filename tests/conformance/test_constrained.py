@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -208,8 +209,16 @@ tokens = st.integers(0, 290)
 prompts = st.lists(tokens, min_size=1, max_size=8)
 forms = st.sampled_from(sorted(FORMS))
 temperatures = st.sampled_from([0.0, 0.7, 1.3])
+
+
+def sampling(max_tokens: int | None, min_tokens: int, **others: Any) -> SamplingParams:
+    """Parameters whose least length is not above their greatest."""
+    least = min_tokens if max_tokens is None else min(min_tokens, max_tokens)
+    return SamplingParams(max_tokens=max_tokens, min_tokens=least, **others)
+
+
 params = st.builds(
-    SamplingParams,
+    sampling,
     max_tokens=st.just(60) | st.integers(1, 40),
     min_tokens=st.sampled_from([0, 0, 0, 4, 30]),
     temperature=temperatures,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -70,8 +71,15 @@ tokens = st.integers(0, VOCAB - 1)
 prompts = st.lists(tokens, min_size=1, max_size=12)
 seeds = st.integers(0, 2**64 - 1)
 
+
+def sampling(max_tokens: int | None, min_tokens: int, **others: Any) -> SamplingParams:
+    """Parameters whose least length is not above their greatest."""
+    least = min_tokens if max_tokens is None else min(min_tokens, max_tokens)
+    return SamplingParams(max_tokens=max_tokens, min_tokens=least, **others)
+
+
 params = st.builds(
-    SamplingParams,
+    sampling,
     max_tokens=st.none() | st.integers(1, 40),
     min_tokens=st.just(0) | st.integers(0, 12),
     temperature=st.sampled_from([0.0, 0.0, 0.3, 0.8, 1.0, 1.7]),

@@ -69,7 +69,7 @@ DRAFTERS = (
 many = settings(max_examples=30, deadline=None)
 params = st.builds(
     SamplingParams,
-    max_tokens=st.integers(1, 40),
+    max_tokens=st.integers(5, 40),
     temperature=st.sampled_from([0.0, 0.7, 1.3]),
     seed=st.integers(0, 99),
     min_tokens=st.sampled_from([0, 5]),
@@ -331,3 +331,9 @@ def test_what_the_package_gives() -> None:
     for name in forerun.__all__:
         assert getattr(forerun, name).__doc__
     assert not hasattr(forerun, "everything")
+
+
+def test_a_stream_has_one_reader() -> None:
+    stream = ENGINE.stream("ab", SamplingParams(max_tokens=3), progress=lambda *_: next(stream))
+    with pytest.raises(InputError, match="being read already"):
+        next(stream)

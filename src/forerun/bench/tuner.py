@@ -18,6 +18,8 @@ from forerun.engine import Engine
 from forerun.sampling.params import SamplingParams
 
 FIRST_PROMPTS = 4
+LEAST_PROMPTS = 6
+"""With fewer prompts nothing is chosen: one or two tell more about themselves than about a drafter."""
 CLEARLY = 0.01
 """Another way must be so much faster than plain decoding to be chosen (one hundredth)."""
 
@@ -51,12 +53,23 @@ class Arm:
 
     def gain(self, plain: Arm) -> float:
         """Mean logarithm of the speed over plain decoding's, over the prompts that both have."""
-        gains = [
+        gains = self._gains(plain)
+        return sum(gains) / len(gains) if gains else 0.0
+
+    def doubt(self, plain: Arm) -> float:
+        """The standard error of `gain`; 0 for a single prompt."""
+        gains, mean = self._gains(plain), self.gain(plain)
+        count = len(gains)
+        return (
+            math.sqrt(sum((gain - mean) ** 2 for gain in gains) / count / (count - 1)) if count > 1 else 0.0
+        )
+
+    def _gains(self, plain: Arm) -> list[float]:
+        return [
             math.log(written.tokens_per_second / plain.written[name].tokens_per_second)
             for name, written in self.written.items()
             if name in plain.written and written.tokens_per_second and plain.written[name].tokens_per_second
         ]
-        return sum(gains) / len(gains) if gains else 0.0
 
 
 def make_arms(drafters: Sequence[str], sizes: Sequence[int | None]) -> list[Arm]:
@@ -72,8 +85,9 @@ def tune(
     max_tokens: int,
     seconds: float,
     progress: Callable[[int, int], None],
-) -> Arm:
-    """The fastest of `arms`, of which the first is plain decoding; each arm keeps what it wrote.
+) -> Arm | None:
+    """The fastest of `arms`, of which the first is plain decoding; each arm keeps what it wrote. None where
+    the time was over before there were LEAST_PROMPTS.
 
     Args:
         seconds: after so many the best so far is taken.
@@ -101,9 +115,11 @@ def tune(
     return _best(left, plain)
 
 
-def _best(left: Sequence[Arm], plain: Arm) -> Arm:
+def _best(left: Sequence[Arm], plain: Arm) -> Arm | None:
+    if len(plain.written) < LEAST_PROMPTS:
+        return None
     best = max(left, key=lambda arm: arm.gain(plain))
-    return best if best.gain(plain) > CLEARLY else plain
+    return best if best.gain(plain) > max(CLEARLY, best.doubt(plain)) else plain
 
 
 def _write(engine: Engine, arm: Arm, ids: list[int], params: SamplingParams) -> Written:

@@ -226,6 +226,8 @@ def _text_or_file(option: str, value: str | None) -> str | None:
         return None
     if not value.startswith("@"):
         return argument_text(option, value)
+    if value == "@":
+        raise InputError(f"{option} @ names no file; write {option} @FILE")
     from forerun.text.reading import read_some, read_text
 
     try:

@@ -68,6 +68,7 @@ def tune(
 
     None of these changes a text; only --dtypes does, which is why it stays as in the file unless asked for.
     """
+    from forerun.bench.tuner import LEAST_PROMPTS
     from forerun.models.hub import resolve_model
     from forerun.tuning import forget_choice, keep_choice
 
@@ -96,6 +97,12 @@ def tune(
         if not as_json:
             print(search.table())
         raise
+    if choice is None:
+        print(json.dumps(search.as_dict(None)) if as_json else search.table())
+        raise InputError(
+            f"too little was measured to choose, and nothing is kept: {search.prompts_done} prompts of the "
+            f"{LEAST_PROMPTS} that it takes; give more --seconds, or more prompts"
+        )
     place = keep_choice(path, choice)
     if as_json:
         print(json.dumps(search.as_dict(choice)))
@@ -176,8 +183,13 @@ class Search:
         self._settings: list[Setting] = []
         self._arms: list[Arm] = []
 
-    def run(self, progress: LateProgress) -> Choice:
-        """Search; the fastest choice."""
+    @property
+    def prompts_done(self) -> int:
+        """Prompts that plain decoding has answered."""
+        return len(self._arms[0].written) if self._arms else 0
+
+    def run(self, progress: LateProgress) -> Choice | None:
+        """Search; the fastest choice, or None where too little was measured."""
         from forerun.bench.contest import encoded
         from forerun.bench.tuner import make_arms, tune
         from forerun.tuning import Choice
@@ -195,6 +207,8 @@ class Search:
         self._arms = make_arms(self._drafters, self._sizes)
         left = max(1.0, self._end - monotonic())
         arm = tune(engine, self._arms, prompts, max_tokens=self._max_tokens, seconds=left, progress=progress)
+        if arm is None:
+            return None
         return Choice(arm.drafter, arm.draft_tokens, best.threads, best.dtype, arm.acceptance)
 
     def _measure(self, dtype: str, threads: int) -> Setting:
@@ -236,13 +250,13 @@ class Search:
             )
         return "\n".join(lines)
 
-    def as_dict(self, choice: Choice) -> dict[str, object]:
+    def as_dict(self, choice: Choice | None) -> dict[str, object]:
         """For JSON."""
         from dataclasses import asdict
 
         return {
             "model": self._model,
-            "choice": asdict(choice),
+            "choice": None if choice is None else asdict(choice),
             "settings": [
                 {"dtype": s.dtype, "threads": s.threads, "ms_1": 1000 * s.one, "ms_8": 1000 * s.eight}
                 for s in self._settings

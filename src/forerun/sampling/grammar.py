@@ -171,6 +171,10 @@ def _definition(kind: str, text: str) -> str:
     from llguidance import LLMatcher
     from llguidance.gbnf_to_lark import any_to_lark
 
+    if kind == "grammar" and not text.strip():
+        raise InputError(
+            "the grammar cannot be used: it is empty; give Lark with a rule start or GBNF with a rule root"
+        )
     if kind == "regex":
         return LLMatcher.grammar_from_regex(text)
     if kind == "json_schema":
