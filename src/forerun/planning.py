@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from forerun.errors import InputError
 from forerun.models.heads import open_head
 from forerun.models.heads.head import DRAFTER_NAMES
-from forerun.models.hub import resolve_model
+from forerun.models.heads.shipped import resolve_head
 from forerun.models.memory import (
     BYTES_A_TOKEN,
     SUFFIX_BYTES,
@@ -234,7 +234,7 @@ def read_head_size(where: str) -> HeadSize:
     Raises:
         InputError: there is no such head.
     """
-    head = open_head(resolve_model(where))
+    head = open_head(resolve_head(where))
     weights = sum(
         packed_bytes(tensor.kind, "q8", *tensor.shape)
         for tensor in head.tensors.values()

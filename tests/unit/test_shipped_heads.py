@@ -8,6 +8,7 @@ from forerun.models.checkpoint import open_checkpoint
 from forerun.models.heads import open_head
 from forerun.models.heads.shipped import FOLDER, shipped_head
 from forerun.models.hub import resolve_model
+from forerun.planning import read_head_size
 
 NAMES = sorted(str(path.parent.relative_to(FOLDER)) for path in FOLDER.glob("*/*/config.json"))
 
@@ -27,3 +28,8 @@ def test_a_shipped_head_fits(name: str) -> None:
     assert head.family == name.split("/")[1]
     assert sum(path.stat().st_size for path in (FOLDER / name).iterdir()) < 12_000_000
     assert (FOLDER / name / "MODEL_CARD.md").is_file()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_head_can_be_planned_with(name: str) -> None:
+    assert 0 < read_head_size(name).weights < 12_000_000
