@@ -129,8 +129,9 @@ class CostBudget:
             return Budget(0, 0)
         if not self._pays and self._known.draft < CHEAP * self._curve(1):
             return Budget(PROBE, PROBE)
-        if self._known.draft == 0 or self._known.draft < CHEAP * self._curve(1):
-            depth = self._most.depth if self._known.draft else min(FIRST_DEPTH, self._most.depth)
+        if self._known.draft < CHEAP * self._curve(1):
+            unknown = self._rests and self._known.draft == 0
+            depth = min(FIRST_DEPTH, self._most.depth) if unknown else self._most.depth
             return Budget(self._most.nodes, depth, self._curve(1))
         return Budget(self._most.nodes, self._paying_depth(), self._curve(1))
 
