@@ -297,8 +297,8 @@ class Engine:
         taken = 0
         if self._allowance is not None:
             taken = self._allowance.take_text(",".join(check_names(names)), longest)
-        # asked every step: a grammar, which looks anyway, and several drafters, of which the cheap ones must not
-        # wait for the expensive ones; these then keep their own accounts
+        # asked every step: a grammar, which looks anyway; and several drafters, of which the cheap ones must
+        # not wait for the expensive ones, which keep their own accounts
         rests = request.constraint is None and len(check_names(names)) == 1
         if isinstance(chosen, str):
             plain = None if rests or draft_tokens is not None else self._budgets.plain_seconds()
