@@ -55,7 +55,6 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "decode a text": (lambda: ANY.tokenizer.decode("a"), "token ids is needed, not of type str"),
     "decode texts": (lambda: ANY.tokenizer.decode(["a"]), "whole numbers; one is of type str"),
     "decode halves": (lambda: ANY.tokenizer.decode([1.5]), "whole numbers; one is of type float"),
-    "decode below": (lambda: ANY.tokenizer.decode([1, -1]), "begin at 0; one is -1"),
     "encode None": (lambda: ANY.tokenizer.encode(None, True), "a text to encode is needed, not None"),
     "tuned": (lambda: LOAD(tuned="x"), "tuned is of type str; give True or False"),
     "ignore end": (lambda: PARAMS(ignore_end="no"), "ignore_end is 'no'; it must be True or False"),

@@ -72,7 +72,7 @@ class Tokenizer:
         maximal part of a character, where `tokenizers` gives up a whole run of byte tokens.
 
         Raises:
-            InputError: it is no list of whole numbers from 0 on.
+            InputError: it is no list of whole numbers.
         """
         if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
             raise InputError(f"a list of token ids is needed, not {_kind(ids)}")
@@ -80,8 +80,6 @@ class Tokenizer:
         for token in ids:
             if isinstance(token, bool) or not isinstance(token, Integral):
                 raise InputError(f"token ids are whole numbers; one is {_kind(token)}")
-            if token < 0:
-                raise InputError(f"token ids begin at 0; one is {token}")
         stream = StreamDecoder(self, skip_special)
         return stream.push(ids) + stream.flush()
 
