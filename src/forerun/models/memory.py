@@ -1,7 +1,7 @@
 """How much memory a model takes, worked out from its configuration and its tensors' kinds alone.
 
 Bytes that become resident: weights as the CPU core packs them (csrc/weights/packed.cpp), keys and values
-(csrc/model/cache.cpp), the arrays of a forward (csrc/model/decoder.cpp), and the program around them.
+(csrc/model/cache.cpp), the arrays of a forward (csrc/model/forward.cpp), and the program around them.
 """
 
 from __future__ import annotations

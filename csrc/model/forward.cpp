@@ -1,0 +1,340 @@
+#include "model/forward.h"
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "runtime/fences.h"
+
+namespace forerun {
+namespace {
+
+constexpr int kRowBlock = 64;  // rows whose outputs a thread holds at a time
+
+size_t round64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Carves arrays out of one buffer: the first pass counts, the second one points.
+class Workspace {
+ public:
+  Workspace(uint8_t* base, size_t bytes) : base_(base) {
+    if (base) allow(base, bytes);
+  }
+  template <class T>
+  T* take(size_t count) {
+    T* p = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    const size_t bytes = count * sizeof(T), room = round64(bytes) + kFence;
+    if (base_) forbid(base_ + used_ + bytes, room - bytes);
+    used_ += room;
+    return p;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  uint8_t* base_;
+  size_t used_ = 0;
+};
+
+}  // namespace
+
+void Forward::lay_out(uint8_t* base) {
+  Workspace space(base, bytes_);
+  const size_t n = n_, heads = shape_.heads, half = shape_.head_dim / 2;
+  const int widest = std::max({shape_.hidden, shape_.heads * shape_.head_dim, shape_.intermediate});
+  hidden_ = space.take<float>(n * shape_.hidden);
+  const int pair = d_.weights_->entry.kind == Entry::Kind::tokens ? 0 : 2 * shape_.hidden;
+  joined_ = space.take<float>(n * pair);
+  cos_ = space.take<float>(n * half);
+  sin_ = space.take<float>(n * half);
+  queries_ = space.take<float>(n * heads * shape_.head_dim);
+  attended_ = space.take<float>(n * heads * shape_.head_dim);
+  parts_ = space.take<float>(split_ ? static_cast<size_t>(plan_.chunks) * n * heads * part_stride_ : 0);
+  const auto prepared = [&](Prepared& p, int inputs) {
+    for (int kind = 0; kind < Prepared::kKinds; kind++)
+      p.rows[kind] = space.take<uint8_t>(n * k_.row_bytes(static_cast<RowKind>(kind), inputs));
+  };
+  const int row_inputs = std::max({shape_.hidden, shape_.heads * shape_.head_dim, pair});
+  if (!alone_) prepared(shared_, row_inputs);
+  prepared(activation_, shape_.intermediate);
+  private_.resize(static_cast<size_t>(threads_));
+  const size_t block = std::min<size_t>(n, kRowBlock);
+  const size_t unit_width = std::max(kPieceTiles * kTile, std::lcm(16, shape_.head_dim));
+  for (Private& p : private_) {
+    if (alone_) prepared(p.rows, row_inputs);
+    p.norm = space.take<float>(widest + 16);
+    p.out = space.take<float>(block * unit_width);
+    p.out2 = space.take<float>(block * unit_width);
+    p.scratch = space.take<float>(k_.attend_scratch(plan_.tail_blocks) + 2 * value_stride_);
+    p.parts = space.take<float>(static_cast<size_t>(2) * kMaxQueries * part_stride_);
+    p.queries = space.take<Query>(kMaxQueries);
+    p.q = space.take<float>(static_cast<size_t>(shape_.head_dim) * kMaxQueries);
+  }
+  bytes_ = space.used();
+}
+
+void Forward::work(Member& me) noexcept {
+  if (me.thread == 0) mark_ = Clock::now();
+  embed(me);
+  lap(me, &Profile::other);
+  for (int l = 0; l < shape_.layers; l++) {
+    const LayerWeights& layer = d_.weights_->layers[l];
+    tap(me, l);
+    project_heads(me, layer, l);
+    lap(me, &Profile::linear);
+    attention(me, l);
+    lap(me, &Profile::attention);
+    project_out(me, layer);
+    gate_and_up(me, layer);
+    project_down(me, layer);
+    lap(me, &Profile::linear);
+  }
+  last_state(me);
+  head(me);
+  lap(me, &Profile::head);
+}
+
+void Forward::lap(const Member& me, double Profile::* part) {
+  if (me.thread != 0) return;
+  const auto now = Clock::now();
+  d_.profile_.*part += std::chrono::duration<double>(now - mark_).count();
+  mark_ = now;
+}
+
+unsigned Forward::kinds_of(std::initializer_list<const PackedLinear*> weights) const {
+  unsigned kinds = 0;
+  for (const PackedLinear* w : weights) kinds |= 1u << static_cast<int>(kind_of(*w));
+  return kinds;
+}
+
+void Forward::prepare_all(const Prepared& into, unsigned kinds, int inputs, int64_t i, const float* x) const {
+  for (int kind = 0; kind < Prepared::kKinds; kind++)
+    if (kinds >> kind & 1u) {
+      const RowKind k = static_cast<RowKind>(kind);
+      k_.prepare(k, x, inputs, 0, inputs, prepared_row(into, k, inputs, i));
+      if (k == RowKind::q8) k_.refine(x, inputs, prepared_row(into, k, inputs, i));
+    }
+}
+
+// Copies hidden state `state` of all rows where it was asked for.
+void Forward::tap(Member& me, int state) {
+  const size_t taps = batch_.taps.size();
+  for (size_t t = 0; t < taps; t++)
+    if (batch_.taps[t] == state)
+      return share(me, n_, 1, [&](int64_t i, int64_t) {
+        for (size_t u = t; u < taps; u++)
+          if (batch_.taps[u] == state)
+            std::memcpy(features_ + (i * taps + u) * shape_.hidden, hidden_row(i), shape_.hidden * sizeof(float));
+      });
+}
+
+// The hidden state of every row, normed if there is a norm.
+auto Forward::normed(Member& me, const std::vector<float>& norm, unsigned kinds) {
+  return inputs(me, n_, [this, &norm, kinds, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
+    const float* x = hidden_row(i);
+    if (!norm.empty()) {
+      k_.rms_norm(x, norm.data(), shape_.hidden, shape_.norm_eps, mine);
+      x = mine;
+    }
+    prepare_all(into, kinds, shape_.hidden, i, x);
+  });
+}
+
+// The attention's output of every row, merged here if its chunks were apart.
+auto Forward::attended(Member& me, unsigned kinds) {
+  return inputs(me, n_, [this, kinds, &mine = private_[me.thread]](const Prepared& into, int64_t i) {
+    const int width = shape_.heads * shape_.head_dim;
+    const float* x = attended_ + static_cast<size_t>(i) * width;
+    if (split_) {
+      for (int h = 0; h < shape_.heads; h++) {
+        mine.parts[0] = -INFINITY;
+        for (int chunk = 0; chunk * kChunk <= plan_.rows[i].position; chunk++)
+          k_.merge(mine.parts, parts_ + ((static_cast<size_t>(chunk) * n_ + i) * shape_.heads + h) * part_stride_, value_stride_);
+        k_.finish(mine.parts, shape_.head_dim, mine.norm + h * shape_.head_dim);
+      }
+      x = mine.norm;
+    }
+    prepare_all(into, kinds, width, i, x);
+  });
+}
+
+// Queries, keys and values, whole heads at a time, so that norms, rotation and storing follow at once.
+void Forward::project_heads(Member& me, const LayerWeights& layer, int index) {
+  const unsigned kinds = kinds_of({&layer.q, &layer.k, &layer.v});
+  if (index == 0 && d_.weights_->entry.kind == Entry::Kind::eagle3) project_from(me, layer, index, joined(me, kinds));
+  else project_from(me, layer, index, normed(me, layer.input_norm, kinds));
+}
+
+template <class Rows>
+void Forward::project_from(Member& me, const LayerWeights& layer, int index, Rows x) {
+  const int heads_in_unit = 16 / std::gcd(16, shape_.head_dim);  // so that a unit begins on a tile
+  const int q_units = (shape_.heads + heads_in_unit - 1) / heads_in_unit;
+  const int kv_units = (shape_.kv_heads + heads_in_unit - 1) / heads_in_unit;
+  share(me, q_units + 2 * kv_units, 1, [&](int64_t u, int64_t) {
+    const int unit = static_cast<int>(u);
+    if (unit < q_units) project_unit(me.thread, layer, index, x.get(), 0, unit);
+    else if (unit < q_units + kv_units) project_unit(me.thread, layer, index, x.get(), 1, unit - q_units);
+    else project_unit(me.thread, layer, index, x.get(), 2, unit - q_units - kv_units);
+  });
+}
+
+// role: 0 queries, 1 keys, 2 values
+void Forward::project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, int role, int unit) {
+  const PackedLinear& w = role == 0 ? layer.q : role == 1 ? layer.k : layer.v;
+  const int all = role == 0 ? shape_.heads : shape_.kv_heads, dim = shape_.head_dim;
+  const int heads_in_unit = 16 / std::gcd(16, dim);
+  const int first = unit * heads_in_unit, count = std::min(heads_in_unit, all - first);
+  const int tile = first * dim / kTile, tiles = (count * dim + kTile - 1) / kTile;
+  float* out = private_[thread].out;
+  for (int r = 0; r < n_; r += kRowBlock) {
+    const int rows = std::min(kRowBlock, n_ - r);
+    k_.linear(w.view(), block(x, w, r), rows, tile, tile + tiles, out, static_cast<size_t>(tiles) * kTile);
+    for (int i = 0; i < rows; i++)
+      for (int h = 0; h < count; h++)
+        finish_head(thread, layer, index, role, r + i, first + h, out + static_cast<size_t>(i) * tiles * kTile + h * dim);
+  }
+}
+
+void Forward::finish_head(int thread, const LayerWeights& layer, int index, int role, int row, int head, const float* out) {
+  const int dim = shape_.head_dim, half = dim / 2;
+  float* padded = private_[thread].scratch;
+  std::memcpy(padded, out, dim * sizeof(float));
+  for (int i = dim; i < value_stride_; i++) padded[i] = 0.0f;
+  const RowPlan& plan = plan_.rows[row];
+  if (role == 2) return k_.store_value(plan.cache->head(index, head), plan.slot, padded);
+  const std::vector<float>& norm = role == 0 ? layer.q_norm : layer.k_norm;
+  if (!norm.empty()) k_.rms_norm(padded, norm.data(), dim, shape_.norm_eps, padded);
+  k_.rope(padded, cos_ + static_cast<size_t>(row) * half, sin_ + static_cast<size_t>(row) * half, half);
+  if (role == 1) return k_.store_key(plan.cache->head(index, head), plan.slot, padded, padded + value_stride_);
+  k_.scale(padded, 1.0f / std::sqrt(static_cast<float>(dim)), dim);
+  std::memcpy(queries_ + (static_cast<size_t>(row) * shape_.heads + head) * dim, padded, dim * sizeof(float));
+}
+
+void Forward::attention(Member& me, int index) {
+  const int64_t groups = static_cast<int64_t>(plan_.groups.size()), units = groups * shape_.kv_heads;
+  share(me, units * (split_ ? plan_.chunks : 1), 1, [&](int64_t u, int64_t) {
+    const QueryGroup& group = plan_.groups[u % groups];
+    const int kv_head = static_cast<int>(u / groups % shape_.kv_heads), chunk = static_cast<int>(u / units);
+    if (split_) attend_group(me.thread, index, group, kv_head, chunk, chunk);
+    else attend_group(me.thread, index, group, kv_head, 0, group.chunks - 1);
+  });
+}
+
+// Chunks first_chunk..last_chunk of a group: parts kept apart when split, else merged in order and finished.
+void Forward::attend_group(int thread, int index, const QueryGroup& group, int kv_head, int first_chunk, int last_chunk) {
+  Private& mine = private_[thread];
+  const int count = group.end - group.begin, dim = shape_.head_dim;
+  const auto row_of = [&](int i) { return group.first_row + (group.begin + i) / per_kv_; };
+  const auto query_of = [&](int i) {
+    return static_cast<size_t>(row_of(i)) * shape_.heads + kv_head * per_kv_ + (group.begin + i) % per_kv_;
+  };
+  for (int i = 0; i < count; i++) {
+    const RowPlan& row = plan_.rows[row_of(i)];
+    const int length = row.position + 1, first = shape_.window > 0 ? std::max(0, length - shape_.window) : 0;
+    mine.queries[i] = {first, row.prefix, plan_.tails.data() + row.tail, length};
+    const float* q = queries_ + query_of(i) * dim;
+    for (int d = 0; d < dim; d++) mine.q[d * kMaxQueries + i] = q[d];
+  }
+  const KvHead kv = plan_.rows[group.first_row].cache->head(index, kv_head);
+  float* sums = mine.parts + static_cast<size_t>(kMaxQueries) * part_stride_;
+  for (int i = 0; i < count; i++) sums[i * part_stride_] = -INFINITY;
+  for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
+    k_.attend(kv, mine.q, mine.queries, count, chunk, mine.scratch, plan_.tail_blocks, mine.parts, part_stride_);
+    for (int i = 0; i < count; i++) {
+      const float* part = mine.parts + static_cast<size_t>(i) * part_stride_;
+      if (!split_) k_.merge(sums + static_cast<size_t>(i) * part_stride_, part, value_stride_);
+      else std::memcpy(parts_ + (static_cast<size_t>(chunk) * n_ * shape_.heads + query_of(i)) * part_stride_, part, part_stride_ * sizeof(float));
+    }
+  }
+  for (int i = 0; !split_ && i < count; i++)
+    k_.finish(sums + static_cast<size_t>(i) * part_stride_, dim, attended_ + query_of(i) * dim);
+}
+
+// hidden += w x, for tiles [begin, end)
+void Forward::add_linear(int thread, const PackedLinear& w, const Prepared& x, int begin, int end) {
+  float* out = private_[thread].out;
+  const int width = std::min(w.view().outputs, end * kTile) - begin * kTile;
+  const size_t stride = static_cast<size_t>(end - begin) * kTile;
+  for (int r = 0; r < n_; r += kRowBlock) {
+    const int rows = std::min(kRowBlock, n_ - r);
+    k_.linear(w.view(), block(x, w, r), rows, begin, end, out, stride);
+    for (int i = 0; i < rows; i++) k_.accumulate(hidden_row(r + i) + begin * kTile, out + i * stride, width);
+  }
+}
+
+void Forward::project_out(Member& me, const LayerWeights& layer) {
+  auto x = attended(me, kinds_of({&layer.o}));
+  const int tiles = layer.o.view().tiles;
+  share(me, tiles, piece(tiles), [&](int64_t begin, int64_t end) {
+    add_linear(me.thread, layer.o, x.get(), static_cast<int>(begin), static_cast<int>(end));
+  });
+}
+
+void Forward::gate_and_up(Member& me, const LayerWeights& layer) {
+  auto x = normed(me, layer.post_norm, kinds_of({&layer.gate, &layer.up}));
+  const int tiles = layer.gate.view().tiles;
+  const RowKind kind = kind_of(layer.down);
+  share(me, tiles, piece(tiles), [&](int64_t from, int64_t to) {
+    const int begin = static_cast<int>(from), end = static_cast<int>(to);
+    const size_t stride = static_cast<size_t>(end - begin) * kTile;
+    float *out = private_[me.thread].out, *out2 = private_[me.thread].out2;
+    for (int r = 0; r < n_; r += kRowBlock) {
+      const int rows = std::min(kRowBlock, n_ - r);
+      k_.linear(layer.gate.view(), block(x.get(), layer.gate, r), rows, begin, end, out, stride);
+      k_.linear(layer.up.view(), block(x.get(), layer.up, r), rows, begin, end, out2, stride);
+      for (int i = 0; i < rows; i++) {
+        k_.swiglu(out + i * stride, out2 + i * stride, static_cast<int>(stride));
+        k_.prepare(kind, out + i * stride, shape_.intermediate, begin * kTile, std::min(shape_.intermediate, end * kTile),
+                   prepared_row(activation_, kind, shape_.intermediate, r + i));
+      }
+    }
+  });
+}
+
+void Forward::project_down(Member& me, const LayerWeights& layer) {
+  const int tiles = layer.down.view().tiles;
+  share(me, tiles, piece(tiles), [&](int64_t begin, int64_t end) {
+    add_linear(me.thread, layer.down, activation_, static_cast<int>(begin), static_cast<int>(end));
+  });
+}
+
+// The last hidden state, after the norm unless a drafting head hands it on without, where it was asked for.
+void Forward::last_state(Member& me) {
+  const size_t taps = batch_.taps.size();
+  if (std::find(batch_.taps.begin(), batch_.taps.end(), shape_.layers) == batch_.taps.end()) return;
+  const std::vector<float>& norm = d_.weights_->norm;
+  const Entry& entry = d_.weights_->entry;
+  const bool normed = !norm.empty() && (entry.kind == Entry::Kind::tokens || entry.hands_on_normed);
+  share(me, n_, 1, [&](int64_t i, int64_t) {
+    const float* state = hidden_row(i);
+    if (normed) {
+      k_.rms_norm(state, norm.data(), shape_.hidden, shape_.norm_eps, private_[me.thread].norm);
+      state = private_[me.thread].norm;
+    }
+    for (size_t t = 0; t < taps; t++)
+      if (batch_.taps[t] == shape_.layers)
+        std::memcpy(features_ + (i * taps + t) * shape_.hidden, state, shape_.hidden * sizeof(float));
+  });
+}
+
+// The last norm and the head, over the rows whose logits are wanted only.
+void Forward::head(Member& me) {
+  if (wanted_ == 0) return;
+  const PackedLinear& head = d_.weights_->head.empty() ? d_.weights_->embed : d_.weights_->head;
+  const unsigned kinds = kinds_of({&head});
+  const std::vector<float>& norm = d_.weights_->norm;
+  auto x = inputs(me, wanted_, [this, kinds, &norm, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
+    const float* state = hidden_row(batch_.logits[i]);
+    if (!norm.empty()) {
+      k_.rms_norm(state, norm.data(), shape_.hidden, shape_.norm_eps, mine);
+      state = mine;
+    }
+    prepare_all(into, kinds, shape_.hidden, i, state);
+  });
+  const Linear& view = head.view();
+  const size_t stride = static_cast<size_t>(view.tiles) * kTile;
+  share(me, view.tiles, piece(view.tiles), [&](int64_t begin, int64_t end) {
+    k_.linear(view, block(x.get(), head, 0), wanted_, static_cast<int>(begin), static_cast<int>(end),
+              logits_ + begin * kTile, stride);
+  });
+}
+
+}  // namespace forerun

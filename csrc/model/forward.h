@@ -1,0 +1,141 @@
+// One forward of a decoder, stage by stage. forward.cpp has the layers; entry.cpp has what comes before the first one.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "model/decoder.h"
+#include "model/plan.h"
+#include "runtime/threads.h"
+
+namespace forerun {
+
+// Rows of a linear layer's inputs, prepared once for each kind that its weights ask for.
+struct Prepared {
+  static constexpr int kKinds = 3;  // RowKind values
+  uint8_t* rows[kKinds] = {nullptr, nullptr, nullptr};
+};
+
+// One forward, done by all members of the team together. What is computed does not depend on which thread computes it.
+class Forward : public Job {
+ public:
+  Forward(Decoder& decoder, Batch batch, Plan plan, float* logits, float* features)
+      : Job(kStagesOfLayer * decoder.shape_.layers + kOtherStages), d_(decoder), shape_(decoder.shape_), k_(*decoder.kernels_),
+        threads_(decoder.team_->size()), batch_(std::move(batch)), plan_(std::move(plan)), logits_(logits),
+        features_(features), n_(batch_.rows()), wanted_(static_cast<int>(batch_.logits.size())) {
+    per_kv_ = shape_.heads / shape_.kv_heads;
+    value_stride_ = (shape_.head_dim + 15) / 16 * 16;
+    part_stride_ = kPartHeader + value_stride_;
+    alone_ = n_ <= kPrivateRows || threads_ == 1;
+    // Groups of queries as they are, unless that leaves threads idle for more than a tenth of the time.
+    const int units = static_cast<int>(plan_.groups.size()) * shape_.kv_heads, rounds = (units + threads_ - 1) / threads_;
+    split_ = plan_.chunks > 1 && 9 * rounds * threads_ > 10 * units;
+    lay_out(nullptr);
+  }
+
+  size_t bytes() const { return bytes_; }
+  void lay_out(uint8_t* base);
+  void work(Member& me) noexcept override;
+
+ private:
+  static constexpr int kStagesOfLayer = 9, kOtherStages = 7;
+  static constexpr int kPrivateRows = 4;  // up to here every thread prepares all rows for itself: cheaper than a barrier
+  static constexpr int kPieceTiles = 8;   // tiles handed out at a time at most, an even number
+  using Clock = std::chrono::steady_clock;
+
+  int piece(int tiles) const { return std::clamp(tiles / (8 * threads_) / 2 * 2, 2, kPieceTiles); }
+  RowKind kind_of(const PackedLinear& w) const { return k_.row_kind(w.view().format); }
+  unsigned kinds_of(std::initializer_list<const PackedLinear*> weights) const;
+  float* hidden_row(int64_t i) const { return hidden_ + static_cast<size_t>(i) * shape_.hidden; }
+  uint8_t* prepared_row(const Prepared& p, RowKind kind, int inputs, int64_t i) const {
+    return p.rows[static_cast<int>(kind)] + static_cast<size_t>(i) * k_.row_bytes(kind, inputs);
+  }
+  void prepare_all(const Prepared& into, unsigned kinds, int inputs, int64_t i, const float* x) const;
+  const void* block(const Prepared& p, const PackedLinear& w, int first) const {
+    return prepared_row(p, kind_of(w), w.view().inputs, first);
+  }
+
+  // The inputs of a linear stage: where rows are many they are prepared in a stage of their own, shared by all; where they
+  // are few every thread that gets work prepares them all for itself, which is cheaper than one more stage.
+  template <class PrepareRow>
+  class Inputs {
+   public:
+    Inputs(Forward& f, Member& me, int rows, PrepareRow prepare)
+        : into_(f.alone_ ? f.private_[me.thread].rows : f.shared_), rows_(rows), ready_(!f.alone_), prepare_(prepare) {
+      if (!f.alone_) f.share(me, rows, 1, [&](int64_t i, int64_t) { prepare_(into_, i); });
+    }
+    const Prepared& get() {
+      for (int i = 0; !ready_ && i < rows_; i++) prepare_(into_, i);
+      ready_ = true;
+      return into_;
+    }
+
+   private:
+    const Prepared into_;
+    const int rows_;
+    bool ready_;
+    PrepareRow prepare_;
+  };
+  template <class PrepareRow>
+  Inputs<PrepareRow> inputs(Member& me, int rows, PrepareRow prepare) {
+    return Inputs<PrepareRow>(*this, me, rows, prepare);
+  }
+  auto normed(Member& me, const std::vector<float>& norm, unsigned kinds);
+  // A drafting head's embeddings and states.
+  auto joined(Member& me, unsigned kinds) {
+    return inputs(me, n_, [this, kinds](const Prepared& into, int64_t i) {
+      prepare_all(into, kinds, 2 * shape_.hidden, i, joined_ + static_cast<size_t>(i) * 2 * shape_.hidden);
+    });
+  }
+  auto attended(Member& me, unsigned kinds);
+
+  void embed(Member& me);
+  void join(int64_t i);
+  void tap(Member& me, int state);
+  void project_heads(Member& me, const LayerWeights& layer, int index);
+  template <class Rows>
+  void project_from(Member& me, const LayerWeights& layer, int index, Rows x);
+  void project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, int role, int unit);
+  void finish_head(int thread, const LayerWeights& layer, int index, int role, int row, int head, const float* out);
+  void attention(Member& me, int index);
+  void attend_group(int thread, int index, const QueryGroup& group, int kv_head, int first_chunk, int last_chunk);
+  void add_linear(int thread, const PackedLinear& w, const Prepared& x, int begin, int end);
+  void project_out(Member& me, const LayerWeights& layer);
+  void gate_and_up(Member& me, const LayerWeights& layer);
+  void project_down(Member& me, const LayerWeights& layer);
+  void last_state(Member& me);
+  void head(Member& me);
+  void lap(const Member& me, double Profile::* part);
+
+  Decoder& d_;
+  const DecoderShape& shape_;
+  const Kernels& k_;
+  const int threads_;
+  const Batch batch_;
+  const Plan plan_;
+  float* logits_;
+  float* features_;
+  const int n_, wanted_;
+  int per_kv_, value_stride_, part_stride_;
+  bool alone_;  // threads prepare rows for themselves
+  bool split_;  // chunks of a group go to different threads
+  size_t bytes_ = 0;
+
+  float *hidden_, *joined_, *cos_, *sin_, *queries_, *attended_, *parts_;
+  Prepared shared_, activation_;
+  struct Private {
+    Prepared rows;
+    float *norm, *out, *out2, *scratch, *parts;
+    Query* queries;
+    float* q;  // [head_dim][kMaxQueries]
+  };
+  std::vector<Private> private_;
+  Clock::time_point mark_;
+};
+
+}  // namespace forerun
