@@ -6,7 +6,8 @@ import importlib.util
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from forerun.errors import InputError
 
 if TYPE_CHECKING:
     from forerun.training.run import Job
-    from forerun.training.trainer import Figures, Progress, Settings
+    from forerun.training.trainer import Figures, Progress
 
 GIGABYTE = 1 << 30
 POSITIVE = click.FloatRange(0, min_open=True)
@@ -26,19 +27,54 @@ QUIET_SECONDS = 60.0
 """Between two lines where standard error is no terminal."""
 
 
-def options(*several: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several options as one decorator."""
+def gathered(name: str, kind: type[Any], *several: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator. The command gets them as one argument `name`: a dataclass with a field
+    for each."""
 
-    def decorate(command: Any) -> Any:
+    def decorate(command: Callable[..., None]) -> Any:
+        @wraps(command)
+        def call(**values: Any) -> None:
+            found = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            command(**values, **{name: found})
+
+        made: Any = call
         for one in reversed(several):
-            command = one(command)
-        return command
+            made = one(made)
+        return made
 
     return decorate
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What is asked about model and data; see the options."""
+
+    model: str
+    output: Path
+    tokens: int
+    prompts: Path | None
+    disk: float | None
+    seed: int
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is asked about training; see the options."""
+
+    given: tuple[Path, ...]
+    minutes: float | None
+    epochs: float
+    rate: float
+    batch: int
+    draft_vocab: int
+    start: Path | None
+
+
 folder = click.Path(path_type=Path, file_okay=False)
-data_options = options(
+data_options = gathered(
+    "wish",
+    Wish,
     model_option,
     click.option(
         "-o", "--output", type=folder, required=True, metavar="DIR", help="Where everything is kept."
@@ -59,9 +95,9 @@ data_options = options(
     ),
     threads_option,
 )
-
-
-training_options = options(
+training_options = gathered(
+    "course",
+    Course,
     click.option(
         "--data", "given", type=folder, multiple=True, metavar="DIR", help="Use this data; repeatable."
     ),
@@ -84,32 +120,11 @@ def train() -> None:
     """
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What is asked about model and data."""
-
-    model: str
-    output: Path
-    tokens: int
-    prompts: Path | None
-    disk: float | None
-    seed: int
-    threads: int | None
-
-
 @train.command()
 @data_options
-def data(
-    model: str,
-    output: Path,
-    tokens: int,
-    prompts: Path | None,
-    disk: float | None,
-    seed: int,
-    threads: int | None,
-) -> None:
+def data(wish: Wish) -> None:
     """Only write data into DIR (other trainings can use it: --data DIR)."""
-    write_data(Wish(model, output, tokens, prompts, disk, seed, threads), output)
+    write_data(wish, wish.output)
 
 
 @train.command()
@@ -118,30 +133,9 @@ def data(
 @click.option(
     "--unroll", type=click.IntRange(1, 8), default=4, metavar="K", help="Steps of training-time test."
 )
-def eagle3(
-    model: str,
-    output: Path,
-    tokens: int,
-    prompts: Path | None,
-    disk: float | None,
-    seed: int,
-    threads: int | None,
-    given: tuple[Path, ...],
-    minutes: float | None,
-    epochs: float,
-    rate: float,
-    batch: int,
-    draft_vocab: int,
-    start: Path | None,
-    unroll: int,
-) -> None:
+def eagle3(wish: Wish, course: Course, unroll: int) -> None:
     """An EAGLE-3 head: one layer that reads three of the target's hidden states."""
-    need_torch(threads)
-    from forerun.training.run import Job
-
-    folders = ready_data(Wish(model, output, tokens, prompts, disk, seed, threads), given)
-    settings = new_settings(minutes, epochs, rate, batch, seed)
-    run(Job("eagle3", model, output, folders, settings, draft_vocab, start, command_line(), steps=unroll))
+    run(replace(new_job("eagle3", wish, course), steps=unroll))
 
 
 @train.command()
@@ -149,32 +143,9 @@ def eagle3(
 @training_options
 @click.option("--heads", type=click.IntRange(1, 16), default=4, metavar="K", help="Tokens guessed ahead.")
 @click.option("--blocks", type=click.IntRange(1, 8), default=1, metavar="K", help="Residual blocks a head.")
-def medusa(
-    model: str,
-    output: Path,
-    tokens: int,
-    prompts: Path | None,
-    disk: float | None,
-    seed: int,
-    threads: int | None,
-    given: tuple[Path, ...],
-    minutes: float | None,
-    epochs: float,
-    rate: float,
-    batch: int,
-    draft_vocab: int,
-    start: Path | None,
-    heads: int,
-    blocks: int,
-) -> None:
+def medusa(wish: Wish, course: Course, heads: int, blocks: int) -> None:
     """Medusa heads: several guesses ahead from the target's final hidden state."""
-    need_torch(threads)
-    from forerun.training.run import Job
-
-    folders = ready_data(Wish(model, output, tokens, prompts, disk, seed, threads), given)
-    settings = new_settings(minutes, epochs, rate, batch, seed)
-    line = command_line()
-    run(Job("medusa", model, output, folders, settings, draft_vocab, start, line, heads=heads, blocks=blocks))
+    run(replace(new_job("medusa", wish, course), heads=heads, blocks=blocks))
 
 
 @train.command()
@@ -184,48 +155,41 @@ def medusa(
     "--hidden", type=click.IntRange(32, 4096), default=96, metavar="N", help="Values a token between layers."
 )
 @click.option("--layers", type=click.IntRange(1, 64), default=4, metavar="N", help="Decoder layers.")
-def draft(
-    model: str,
-    output: Path,
-    tokens: int,
-    prompts: Path | None,
-    disk: float | None,
-    seed: int,
-    threads: int | None,
-    given: tuple[Path, ...],
-    minutes: float | None,
-    epochs: float,
-    rate: float,
-    batch: int,
-    draft_vocab: int,
-    start: Path | None,
-    hidden: int,
-    layers: int,
-) -> None:
+def draft(wish: Wish, course: Course, hidden: int, layers: int) -> None:
     """A small draft model: a Llama of the model's vocabulary, in a Hugging Face folder."""
-    need_torch(threads)
-    from forerun.training.run import Job
-
     if hidden % 32:
         raise InputError(f"--hidden is {hidden}; it must be a multiple of 32")
-    folders = ready_data(Wish(model, output, tokens, prompts, disk, seed, threads), given)
-    settings = new_settings(minutes, epochs, rate, batch, seed)
-    line = command_line()
-    run(
-        Job("draft", model, output, folders, settings, draft_vocab, start, line, hidden=hidden, layers=layers)
+    run(replace(new_job("draft", wish, course), hidden=hidden, layers=layers))
+
+
+def new_job(kind: str, wish: Wish, course: Course) -> Job:
+    """The training of one kind of drafter, its data written. Minutes go before epochs."""
+    need_torch(wish.threads)
+    from forerun.training.run import Job
+    from forerun.training.trainer import Settings
+
+    settings = Settings(
+        minutes=course.minutes,
+        epochs=None if course.minutes else course.epochs,
+        rate=course.rate,
+        rows=course.batch,
+        seed=wish.seed,
+    )
+    return Job(
+        kind,
+        wish.model,
+        wish.output,
+        ready_data(wish, course.given),
+        settings,
+        course.draft_vocab,
+        course.start,
+        command_line(),
     )
 
 
 def command_line() -> str:
     """What the user typed, for the card."""
     return shlex.join(["forerun", *sys.argv[1:]])
-
-
-def new_settings(minutes: float | None, epochs: float, rate: float, batch: int, seed: int) -> Settings:
-    """How long and how fast to train; minutes go before epochs."""
-    from forerun.training.trainer import Settings
-
-    return Settings(minutes=minutes, epochs=None if minutes else epochs, rate=rate, rows=batch, seed=seed)
 
 
 def ready_data(wish: Wish, given: tuple[Path, ...]) -> list[Path]:
