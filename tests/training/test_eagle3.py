@@ -17,9 +17,11 @@ torch = pytest.importorskip("torch")
 import forerun  # noqa: E402
 from forerun.errors import InputError  # noqa: E402
 from forerun.models.checkpoint import Checkpoint, open_checkpoint  # noqa: E402
+from forerun.models.heads import open_head  # noqa: E402
 from forerun.training.batches import Batch, Conversations, Place, grouped  # noqa: E402
 from forerun.training.data import open_to_read, open_to_write  # noqa: E402
 from forerun.training.eagle3 import Eagle3  # noqa: E402
+from forerun.training.eagle_head import Layout  # noqa: E402
 from forerun.training.losses import mean_head_rows, soft_cross_entropy  # noqa: E402
 from forerun.training.run import Job, train  # noqa: E402
 from forerun.training.trainer import CHECKPOINT, Figures, Progress, Settings  # noqa: E402
@@ -239,6 +241,26 @@ def test_an_eagle3_folder(model: Path, written: Path, tmp_path: Path) -> None:
     ids = tensors["d2t"].data.view(np.int64) + np.arange(250)
     assert (np.diff(ids) > 0).all()
     assert np.array_equal(np.flatnonzero(tensors["t2d"].data), ids)
+
+
+@pytest.mark.parametrize("layout", ["small", "original", "speculators"])
+def test_layouts_of_eagle3(model: Path, written: Path, tmp_path: Path, layout: Layout) -> None:
+    """Whatever the layout, the same head is read; other engines find its output layer in it, too."""
+    nothing = job(model, tmp_path / "small", written, 0.05)
+    train(nothing, lambda *_: None, lambda *_: None)
+    train(replace(nothing, folder=tmp_path / "new", layout=layout), lambda *_: None, lambda *_: None)
+    one, other = open_head(tmp_path / "small"), open_head(tmp_path / "new")
+    assert other.layout == ("speculators" if layout == "speculators" else "eagle3")
+    assert one.tokens is not None
+    assert other.tokens is not None
+    assert one.tokens.tolist() == other.tokens.tolist()
+    assert one.taps_for(TINY.config()) == other.taps_for(TINY.config())
+    assert one.tensors.keys() == other.tensors.keys() - {"lm_head.weight"}
+    assert ("lm_head.weight" in other.tensors) == (layout != "small")
+    assert all(np.array_equal(one.tensors[name].data, other.tensors[name].data) for name in one.tensors)
+    if layout == "speculators":
+        config = json.loads((tmp_path / "new" / "config.json").read_text())
+        assert config["speculators_config"]["verifier"]["name_or_path"] == str(model)
 
 
 def test_figures() -> None:

@@ -14,12 +14,12 @@ from conformance.tiny_cpu import tiny_cpu_backend
 from forerun.cli.commands import forerun
 from forerun.errors import InputError
 from forerun.models.heads import is_head, open_head
-from forerun.models.heads.save import Eagle3Settings, MedusaSettings, save_eagle3, save_medusa
+from forerun.models.heads.save import EagleSettings, MedusaSettings, save_eagle3, save_medusa
 from support.heads import EAGLES, MEDUSAS, Sizes, TinyHead
 
 TARGET = tiny_cpu_backend()
 SIZES = Sizes()
-SETTINGS = Eagle3Settings(
+SETTINGS = EagleSettings(
     target="tiny",
     hidden_size=64,
     target_hidden_size=64,

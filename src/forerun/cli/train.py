@@ -18,6 +18,7 @@ from forerun.cli.options import model_option, threads_option
 from forerun.errors import InputError
 
 if TYPE_CHECKING:
+    from forerun.training.eagle_head import Layout
     from forerun.training.run import Job
     from forerun.training.trainer import Figures, Progress
 
@@ -28,8 +29,8 @@ QUIET_SECONDS = 60.0
 
 
 def gathered(name: str, kind: type[Any], *several: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several options as one decorator. The command gets them as one argument `name`: a dataclass with a field
-    for each."""
+    """Several options as one decorator. The command gets them as one argument `name`: a dataclass with a
+    field for each."""
 
     def decorate(command: Callable[..., None]) -> Any:
         @wraps(command)
@@ -112,6 +113,15 @@ training_options = gathered(
 )
 
 
+layout_option = click.option(
+    "--layout",
+    type=click.Choice(["small", "original", "speculators"]),
+    default="small",
+    help="How the head is written: small (for this engine: without what is the target's own), or whole, "
+    "as its authors or as speculators lay it out (for other engines too).",
+)
+
+
 @click.group()
 def train() -> None:
     """Make a drafter for a model, on this machine and without a data set: the model writes the data.
@@ -133,9 +143,10 @@ def data(wish: Wish) -> None:
 @click.option(
     "--unroll", type=click.IntRange(1, 8), default=4, metavar="K", help="Steps of training-time test."
 )
-def eagle3(wish: Wish, course: Course, unroll: int) -> None:
+@layout_option
+def eagle3(wish: Wish, course: Course, unroll: int, layout: Layout) -> None:
     """An EAGLE-3 head: one layer that reads three of the target's hidden states."""
-    run(replace(new_job("eagle3", wish, course), steps=unroll))
+    run(replace(new_job("eagle3", wish, course), steps=unroll, layout=layout))
 
 
 @train.command()

@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
+from forerun.models.heads.save import save_eagle3
 from forerun.training.batches import Batch, following
 from forerun.training.blocks import MLP, Attention, RMSNorm, Rotary
-from forerun.training.export import eagle3_config, save_config, save_weights
+from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.unrolled import attend
-from forerun.training.weights import head_rows, layer_weights, values
+from forerun.training.weights import layer_weights, values
 
 STEP_WEIGHT = 0.8
 """A step's share of the loss over that of the step before it (the reference implementation's)."""
@@ -52,8 +53,8 @@ class Layer(nn.Module):
         return out
 
 
-class Eagle3(nn.Module):
-    """The head with what it borrows from its target: embedding and output head, neither trained.
+class Eagle3(EagleHead):
+    """The head in training.
 
     Args:
         checkpoint: the target.
@@ -62,20 +63,13 @@ class Eagle3(nn.Module):
     """
 
     def __init__(self, checkpoint: Checkpoint, vocabulary: Tensor, steps: int = 4) -> None:
-        super().__init__()
-        config = checkpoint.config
-        self.config, self.steps = config, steps
+        super().__init__(checkpoint, vocabulary)
+        config = self.config
+        self.steps = steps
         self.fc = nn.Linear(3 * config.hidden_size, config.hidden_size, bias=False)
         self.midlayer = Layer(config)
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
         self._rotary = Rotary(config)
-        self.register_buffer("vocabulary", vocabulary)
-        embedding = values(checkpoint.tensors["embed_tokens.weight"])
-        self.register_buffer("embedding", embedding.bfloat16(), persistent=False)
-        self.register_buffer("head", head_rows(checkpoint)[vocabulary].bfloat16(), persistent=False)
-        places = torch.full((config.vocab_size,), -1)
-        places[vocabulary] = torch.arange(len(vocabulary))
-        self.register_buffer("places", places, persistent=False)
         self._begin_from(checkpoint)
 
     def _begin_from(self, checkpoint: Checkpoint) -> None:
@@ -99,10 +93,6 @@ class Eagle3(nn.Module):
             self.midlayer.post_attention_layernorm.weight.copy_(last["post_attention_layernorm.weight"])
 
     def passes(self, batch: Batch, steps: int) -> Iterator[Tensor]:
-        """The layer's output of each step, before the norm: [conversations, rows, hidden].
-
-        Row i of step k is fed by row i - k of the target's states; the first k rows mean nothing.
-        """
         embedded = self.embedding[batch.tokens[:, 1:]]
         tables = self._rotary.tables(embedded.shape[1], embedded.device)
         attention = self.midlayer.self_attn
@@ -124,36 +114,26 @@ class Eagle3(nn.Module):
         means = mean_head_rows(following(batch).flatten(0, 1)[rows], self.head)
         total, first = torch.zeros((), device=rows.device), 0.0
         for step, state in enumerate(self.passes(batch, self.steps)):
-            states = self.norm(state.flatten(0, 1)[rows])
+            states = self.said(state.flatten(0, 1)[rows])
             entropy = soft_cross_entropy(states, self.head, means) / max(len(rows), 1)
             total = total + STEP_WEIGHT**step * entropy
             if not step:
                 first = float(entropy.detach())
         return total / sum(STEP_WEIGHT**step for step in range(self.steps)), first
 
-    def save(self, folder: Path) -> None:
-        """Write the head in the original layout. `d2t` are offsets; embedding and output head are the
-        target's, and left out."""
-        made: dict[str, Tensor] = dict(self.named_parameters())
-        ids = self.vocabulary
-        made["d2t"] = ids - torch.arange(len(ids), device=ids.device)
-        made["t2d"] = self.places >= 0
-        save_weights(folder, "model.safetensors", made)
-        save_config(folder, eagle3_config(self.config, len(ids)))
+    def said(self, state: Tensor) -> Tensor:
+        out: Tensor = self.norm(state)
+        return out
 
-    @torch.no_grad()
-    def guesses(self, batch: Batch, depth: int, best: int = 4) -> tuple[Tensor, Tensor]:
-        """Which guesses are right: chains bool [n, depth] (guess d of the chain that starts at a judged row,
-        all before it being right), and bool [n]: the token is among the first guess's `best` most likely."""
-        actual = self.places[F.pad(batch.tokens[:, 2:], (0, 1))]
-        chains = torch.ones_like(batch.wanted)
-        found, among = [], torch.zeros_like(chains)
-        for step, state in enumerate(self.passes(batch, depth)):
-            top = (self.norm(state).bfloat16() @ self.head.T).topk(best, -1).indices
-            right = top[..., 0] == actual
-            if not step:
-                among = (top == actual[..., None]).any(-1)
-            # the chain that begins at row i is at row i + step now
-            chains = chains & F.pad(right & batch.wanted, (0, depth))[:, step : step + right.shape[1]]
-            found.append(chains)
-        return torch.stack(found, -1)[batch.wanted], among[batch.wanted]
+    def save(self, folder: Path, target: str, layout: Layout = "small") -> None:
+        """Write the head. `target`: the model it is for."""
+        arrays = self.arrays()
+        if layout != "small":
+            arrays["lm_head.weight"] = self.head.float().cpu().numpy()
+        save_eagle3(
+            folder,
+            self.settings(target),
+            arrays,
+            self.tokens(),
+            "speculators" if layout == "speculators" else "original",
+        )

@@ -13,7 +13,6 @@ from safetensors.torch import save
 
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
-from forerun.training.data import feature_taps
 from forerun.training.trainer import Figures, Progress, Settings
 from forerun.version import __version__
 
@@ -57,19 +56,6 @@ def rope_theta(config: ModelConfig) -> float:
     if len(config.inv_freq) < 2:
         return 10000.0
     return float(round(float(config.inv_freq[1]) ** (-config.head_dim / 2), 3))
-
-
-def eagle3_config(config: ModelConfig, draft_vocabulary: int) -> dict[str, object]:
-    """config.json of an EAGLE-3 head in the original layout."""
-    taps = feature_taps(config.layers)[:3]
-    return {
-        "architectures": ["LlamaForCausalLMEagle3"],
-        **llama_config(config),
-        "num_hidden_layers": 1,
-        "draft_vocab_size": draft_vocabulary,
-        "tie_word_embeddings": False,
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(taps), "use_aux_hidden_state": True},
-    }
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from forerun.training.batches import Conversations
 from forerun.training.data import open_to_read
 from forerun.training.draft import Draft, Shape
 from forerun.training.eagle3 import Eagle3
+from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.export import Recipe, model_card
 from forerun.training.medusa import Medusa
 from forerun.training.trainer import Figures, Progress, Settings, Trainer, read_checkpoint
@@ -36,6 +37,7 @@ class Job:
         start: a folder of an earlier training of this kind, to begin from its weights.
         command: the command line, for the card.
         steps: of EAGLE-3's training-time test.
+        layout: of an EAGLE head's files.
         heads: of Medusa.
         blocks: of a Medusa head.
         hidden, layers: of a draft model.
@@ -50,6 +52,7 @@ class Job:
     start: Path | None = None
     command: str = ""
     steps: int = 4
+    layout: Layout = "small"
     heads: int = 4
     blocks: int = 1
     hidden: int = 96
@@ -121,7 +124,10 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
 def _save(
     job: Job, checkpoint: Checkpoint, module: Any, recipe: Recipe, trainer: Trainer, figures: Figures
 ) -> None:
-    module.save(job.folder)
+    if isinstance(module, EagleHead):
+        module.save(job.folder, job.model, job.layout)
+    else:
+        module.save(job.folder)
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     card = model_card(recipe, checkpoint, job.settings, trainer.at, figures, trained)
     (job.folder / "MODEL_CARD.md").write_text(card)

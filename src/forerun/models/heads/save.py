@@ -1,10 +1,10 @@
-"""Writing heads that other engines load too: EAGLE-3 as its authors and as speculators lay it out, Medusa as
-its authors and as vLLM do. Only numpy is needed.
+"""Writing heads that other engines load too: EAGLE-1 as its authors lay it out, EAGLE-3 as its authors and as
+speculators do, Medusa as its authors and as vLLM do. Only numpy is needed.
 
 Tensors come under their original names, as float32 arrays: `fc.weight`, `midlayer.self_attn.q_proj.weight`,
-... (further layers are `layers.1.`, `layers.2.`, ...), `norm.weight`, `lm_head.weight`, and
-`embed_tokens.weight` if the head has one of its own; for Medusa `{h}.{l}.linear.weight`,
-`{h}.{l}.linear.bias` and `{h}.{blocks}.weight`.
+... (further layers are `layers.1.`, `layers.2.`, ...; EAGLE-1's only one is `layers.0.`), `norm.weight`,
+`lm_head.weight`, and `embed_tokens.weight` if the head has one of its own; for Medusa
+`{h}.{l}.linear.weight`, `{h}.{l}.linear.bias` and `{h}.{blocks}.weight`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ IntArray = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Eagle3Settings:
-    """What the configuration of an EAGLE-3 head says.
+class EagleSettings:
+    """What the configuration of an EAGLE head says.
 
     target:     the model it was made for: a name or a hub id
-    taps:       hidden states it reads, as Hugging Face counts them
+    taps:       hidden states that EAGLE-3 reads, as Hugging Face counts them
     vocab_size: of the target
     rope:       further keys of the configuration about rotary embeddings, such as `rope_scaling`
     """
@@ -42,7 +42,7 @@ class Eagle3Settings:
     head_dim: int
     layers: int
     vocab_size: int
-    taps: tuple[int, ...]
+    taps: tuple[int, ...] = ()
     norm_eps: float = 1e-5
     rope_theta: float = 10000.0
     rope: Mapping[str, object] = field(default_factory=dict)
@@ -62,9 +62,29 @@ class MedusaSettings:
     blocks: int = 1
 
 
+def save_eagle(
+    folder: Path, settings: EagleSettings, tensors: Mapping[str, Floats], tokens: IntArray | None = None
+) -> None:
+    """Write an EAGLE-1 head: `config.json` and `model.safetensors`, weights in bfloat16.
+
+    Args:
+        folder: made if it is not there.
+        tokens: as for `save_eagle3`. EAGLE-1's authors know no such map, and other engines may not either.
+    """
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        **_layer(settings),
+        "bias": "fc.bias" in tensors,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    }
+    _write(folder, config, {**tensors, **_token_map(settings, tokens)}, "model.safetensors")
+
+
 def save_eagle3(
     folder: Path,
-    settings: Eagle3Settings,
+    settings: EagleSettings,
     tensors: Mapping[str, Floats],
     tokens: IntArray | None,
     layout: Literal["original", "speculators"] = "original",
@@ -75,32 +95,9 @@ def save_eagle3(
         folder: made if it is not there.
         tokens: int32 [outputs], ascending, the target's token of each output; None where they are the same.
     """
-    named: dict[str, npt.NDArray[np.generic]] = dict(tensors)
-    if layout == "speculators":
-        named = {name.replace("midlayer.", "layers.0."): values for name, values in named.items()}
-    outputs = settings.vocab_size
-    if tokens is not None:
-        outputs = tokens.size
-        named["d2t"] = tokens.astype(np.int64) - np.arange(outputs)
-        named["t2d"] = np.isin(np.arange(settings.vocab_size), tokens)
-    layer = {
-        "hidden_size": settings.hidden_size,
-        "intermediate_size": settings.intermediate_size,
-        "num_hidden_layers": settings.layers,
-        "num_attention_heads": settings.heads,
-        "num_key_value_heads": settings.kv_heads,
-        "head_dim": settings.head_dim,
-        "vocab_size": settings.vocab_size,
-        "rms_norm_eps": settings.norm_eps,
-        "rope_theta": settings.rope_theta,
-        **settings.rope,
-        "max_position_embeddings": settings.context,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "mlp_bias": False,
-    }
+    named: dict[str, npt.NDArray[np.generic]] = {**tensors, **_token_map(settings, tokens)}
     own = {
-        "draft_vocab_size": outputs,
+        "draft_vocab_size": settings.vocab_size if tokens is None else int(tokens.size),
         "target_hidden_size": settings.target_hidden_size,
         "norm_before_residual": settings.norm_before_residual,
     }
@@ -109,7 +106,7 @@ def save_eagle3(
         config = {
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "llama",
-            **layer,
+            **_layer(settings),
             **own,
             "tie_word_embeddings": False,
             "torch_dtype": "bfloat16",
@@ -119,11 +116,12 @@ def save_eagle3(
             },
         }
     else:
+        named = {name.replace("midlayer.", "layers.0."): values for name, values in named.items()}
         config = {
             "architectures": ["Eagle3DraftModel"],
             "speculators_model_type": "eagle3",
             "speculators_version": "0.3.0",
-            "transformer_layer_config": {"model_type": "llama", **layer},
+            "transformer_layer_config": {"model_type": "llama", **_layer(settings)},
             **own,
             "norm_before_fc": False,
             "embed_requires_grad": "embed_tokens.weight" in named,
@@ -178,7 +176,37 @@ def save_medusa(
     _write(folder, config, named, "model.safetensors")
 
 
-def _proposals(settings: Eagle3Settings) -> dict[str, object]:
+def _layer(settings: EagleSettings) -> dict[str, object]:
+    """The keys of a Llama configuration."""
+    return {
+        "hidden_size": settings.hidden_size,
+        "intermediate_size": settings.intermediate_size,
+        "num_hidden_layers": settings.layers,
+        "num_attention_heads": settings.heads,
+        "num_key_value_heads": settings.kv_heads,
+        "head_dim": settings.head_dim,
+        "vocab_size": settings.vocab_size,
+        "rms_norm_eps": settings.norm_eps,
+        "rope_theta": settings.rope_theta,
+        **settings.rope,
+        "max_position_embeddings": settings.context,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+
+
+def _token_map(settings: EagleSettings, tokens: IntArray | None) -> dict[str, npt.NDArray[np.generic]]:
+    """`d2t`, whose entries are offsets, and `t2d`."""
+    if tokens is None:
+        return {}
+    return {
+        "d2t": tokens.astype(np.int64) - np.arange(tokens.size),
+        "t2d": np.isin(np.arange(settings.vocab_size), tokens),
+    }
+
+
+def _proposals(settings: EagleSettings) -> dict[str, object]:
     """How speculators says what a head is used for."""
     return {
         "algorithm": "eagle3",

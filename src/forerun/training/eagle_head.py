@@ -1,0 +1,105 @@
+"""What EAGLE's generations share: a layer that is unrolled on its own outputs, between the target's embedding
+and the target's output head, neither of which is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from forerun.models.checkpoint import Checkpoint
+from forerun.models.config import ModelConfig
+from forerun.models.heads.save import EagleSettings
+from forerun.models.rope import plain
+from forerun.training.batches import Batch
+from forerun.training.data import feature_taps
+from forerun.training.export import rope_theta
+from forerun.training.weights import head_rows, values
+
+Layout = Literal["small", "original", "speculators"]
+"""How a head is written. "small": the original layout without what is the target's own, its embedding and
+output head, which this engine takes from the target; "original" and "speculators" have what others need."""
+
+
+class EagleHead(nn.Module):
+    """A head with what it borrows from its target.
+
+    Args:
+        checkpoint: the target.
+        vocabulary: int64 [draft vocabulary], ascending: the tokens it can say.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, vocabulary: Tensor) -> None:
+        super().__init__()
+        target = checkpoint.config
+        # whatever the target's rotary embeddings are scaled by, the head's are as its configuration says
+        frequencies = plain(rope_theta(target), target.head_dim)
+        self.config: ModelConfig = replace(target, inv_freq=frequencies, rope_scale=1.0)
+        self.register_buffer("vocabulary", vocabulary)
+        embedding = values(checkpoint.tensors["embed_tokens.weight"])
+        self.register_buffer("embedding", embedding.bfloat16(), persistent=False)
+        self.register_buffer("head", head_rows(checkpoint)[vocabulary].bfloat16(), persistent=False)
+        places = torch.full((target.vocab_size,), -1)
+        places[vocabulary] = torch.arange(len(vocabulary))
+        self.register_buffer("places", places, persistent=False)
+
+    def passes(self, batch: Batch, steps: int) -> Iterator[Tensor]:
+        """The layer's output of each step, which the next is fed by: [conversations, rows, hidden].
+
+        Row i of step k is fed by row i - k of the target's states; the first k rows mean nothing.
+        """
+        raise NotImplementedError
+
+    def said(self, state: Tensor) -> Tensor:
+        """What the output head reads of the layer's output, any shape."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def guesses(self, batch: Batch, depth: int, best: int = 4) -> tuple[Tensor, Tensor]:
+        """Which guesses are right: chains bool [n, depth] (guess d of the chain that starts at a judged row,
+        all before it being right), and bool [n]: the token is among the first guess's `best` most likely."""
+        actual = self.places[F.pad(batch.tokens[:, 2:], (0, 1))]
+        chains = torch.ones_like(batch.wanted)
+        found, among = [], torch.zeros_like(chains)
+        for step, state in enumerate(self.passes(batch, depth)):
+            top = (self.said(state).bfloat16() @ self.head.T).topk(best, -1).indices
+            right = top[..., 0] == actual
+            if not step:
+                among = (top == actual[..., None]).any(-1)
+            # the chain that begins at row i is at row i + step now
+            chains = chains & F.pad(right & batch.wanted, (0, depth))[:, step : step + right.shape[1]]
+            found.append(chains)
+        return torch.stack(found, -1)[batch.wanted], among[batch.wanted]
+
+    def settings(self, target: str) -> EagleSettings:
+        """What its configuration says."""
+        config = self.config
+        return EagleSettings(
+            target=target,
+            hidden_size=config.hidden_size,
+            target_hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            layers=1,
+            vocab_size=config.vocab_size,
+            taps=feature_taps(config.layers)[:3],
+            norm_eps=config.norm_eps,
+            rope_theta=rope_theta(config),
+            context=config.context,
+        )
+
+    def arrays(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+        """What is trained, by name."""
+        return {name: value.detach().float().cpu().numpy() for name, value in self.named_parameters()}
+
+    def tokens(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+        """int32 [draft vocabulary], ascending."""
+        found: np.ndarray[tuple[int, ...], np.dtype[np.int32]] = self.vocabulary.int().cpu().numpy()
+        return found
