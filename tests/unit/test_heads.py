@@ -91,13 +91,6 @@ def test_broken_heads_are_refused(reason: str, tmp_path: Path) -> None:
         open_head(tmp_path)
 
 
-def test_pickles_are_not_opened(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "medusa_lm_head.pt").write_bytes(b"cos\nsystem\n")
-    with pytest.raises(InputError, match="pickled weights"):
-        open_head(tmp_path)
-
-
 OTHERS = {
     "whose hidden size is 64": lambda: Sizes(target=48).eagle3(),
     "reads layer 5 of its target, which has 2": lambda: Sizes().eagle3(taps=(1, 2, 5)),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from forerun.errors import InputError
 from forerun.models.known import KNOWN, cached_path, fetch
-from forerun.weights.hf_folder import INDEX, SINGLE, shard_names
+from forerun.weights.hf_folder import INDEX, MEDUSA_FILES, PICKLED, SINGLE, shard_names
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -41,13 +41,13 @@ _HUB_ID = re.compile(
 )
 
 
-def resolve_model(model: str) -> Path:
+def resolve_model(model: str, *, head: bool = False) -> Path:
     """The file or folder that `model` names, fetched first if it is not on this machine.
 
     What was fetched before is used without asking the network. InputError, one line, when there is no such
-    model or it cannot be fetched.
+    model or it cannot be fetched. `head`: it is a drafting head's folder, which may be in older files.
     """
-    return _resolve(model, refresh=False)
+    return _resolve(model, refresh=False, head=head)
 
 
 def pull_model(model: str) -> Path:
@@ -55,13 +55,13 @@ def pull_model(model: str) -> Path:
     return _resolve(model, refresh=True)
 
 
-def _resolve(model: str, refresh: bool) -> Path:
+def _resolve(model: str, refresh: bool, head: bool = False) -> Path:
     if model in KNOWN:
         return cached_path(KNOWN[model]) or fetch(KNOWN[model])
     path = _local(model)
     if path is not None:
         return path
-    return _from_hub(*_hub_id(model), refresh)
+    return _from_hub(*_hub_id(model), refresh, head)
 
 
 def find_model(model: str) -> Path | None:
@@ -103,16 +103,16 @@ def _local(model: str) -> Path | None:
         return None
 
 
-def _from_hub(repo: str, file: str | None, refresh: bool) -> Path:
+def _from_hub(repo: str, file: str | None, refresh: bool, head: bool) -> Path:
     """The snapshot folder of a repository, or one GGUF file of it, in huggingface_hub's own cache."""
     logging.getLogger("huggingface_hub").setLevel(
         logging.ERROR
     )  # one line is all that a user sees of a failure
-    cached = _cached(repo, file)
+    cached = _cached(repo, file, head)
     if cached is not None and not refresh:
         return cached
     try:
-        return _download(repo, file)
+        return _download(repo, file, head)
     except _Unreachable:
         if cached is not None:
             return cached
@@ -123,7 +123,7 @@ class _Unreachable(InputError):
     """The hub did not answer."""
 
 
-def _cached(repo: str, file: str | None) -> Path | None:
+def _cached(repo: str, file: str | None, head: bool = False) -> Path | None:
     """What the cache holds, if it is whole: an interrupted download leaves a folder that is not."""
     import huggingface_hub
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -136,10 +136,10 @@ def _cached(repo: str, file: str | None) -> Path | None:
         raise InputError(f"cannot look up {repo!r} in the hub's cache: {error}") from error
     if file is not None:
         return folder / file if (folder / file).exists() else None
-    return folder if _is_whole(folder) else None
+    return folder if _is_whole(folder, head) else None
 
 
-def _download(repo: str, file: str | None) -> Path:
+def _download(repo: str, file: str | None, head: bool) -> Path:
     """Ask the hub what the repository has, and fetch what of it is needed and not in the cache yet."""
     import huggingface_hub
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # re-exported
@@ -148,7 +148,7 @@ def _download(repo: str, file: str | None) -> Path:
         disable_progress_bars()
     try:
         info = huggingface_hub.HfApi().model_info(repo, timeout=PATIENCE)
-        wanted = _wanted(repo, file, [sibling.rfilename for sibling in info.siblings or []])
+        wanted = _wanted(repo, file, [sibling.rfilename for sibling in info.siblings or []], head)
         folder = Path(huggingface_hub.snapshot_download(repo, allow_patterns=wanted))
     except InputError:
         raise
@@ -159,15 +159,23 @@ def _download(repo: str, file: str | None) -> Path:
     return folder if file is None else folder / file
 
 
-def _wanted(repo: str, file: str | None, names: list[str]) -> list[str]:
+def _wanted(repo: str, file: str | None, names: list[str], head: bool) -> list[str]:
     """The patterns of the files to fetch, out of the repository's. InputError if it lacks what is needed."""
     if file is not None:
         if file not in names:
             raise InputError(f"{repo!r} on the hub has no file {file!r}; {_ggufs(repo, names)}")
         return [glob.escape(file)]
-    if "config.json" not in names or not {SINGLE, INDEX} & set(names):
-        raise InputError(f"{repo!r} on the hub has no config.json with safetensors; {_ggufs(repo, names)}")
-    return FOLDER_FILES
+    if "config.json" in names and {SINGLE, INDEX} & set(names):
+        return FOLDER_FILES
+    for name in _head_files(head):
+        if "config.json" in names and name in names:
+            return ["config.json", name]
+    raise InputError(f"{repo!r} on the hub has no config.json with safetensors; {_ggufs(repo, names)}")
+
+
+def _head_files(head: bool) -> tuple[str, ...]:
+    """What only drafting heads are in, and what they may be in too where one is asked for."""
+    return (*MEDUSA_FILES, PICKLED) if head else MEDUSA_FILES
 
 
 def _ggufs(repo: str, names: list[str]) -> str:
@@ -177,11 +185,11 @@ def _ggufs(repo: str, names: list[str]) -> str:
     return f"name one of its GGUF files, such as {repo}:{found[0]}"
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_whole(folder: Path, head: bool) -> bool:
     """Whether a snapshot holds a configuration and all the weights it should."""
     if not (folder / "config.json").exists():
         return False
-    if (folder / SINGLE).exists():
+    if (folder / SINGLE).exists() or any((folder / name).exists() for name in _head_files(head)):
         return True
     return (folder / INDEX).exists() and all(
         (folder / name).exists() for name in set(shard_names(folder).values())

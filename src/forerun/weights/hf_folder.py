@@ -12,6 +12,10 @@ from forerun.weights.tensor import Tensor
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+MEDUSA_FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
+PICKLED = "pytorch_model.bin"
+"""What older heads are in; models in it are refused."""
+
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 KINDS_OF_DTYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
 PREFIX = "model."

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from forerun.errors import InputError
 from forerun.weights.files import read_json
-from forerun.weights.hf_folder import KINDS_OF_DTYPES, PICKLES, read_entries
+from forerun.weights.hf_folder import KINDS_OF_DTYPES, MEDUSA_FILES, PICKLED, read_entries
 from forerun.weights.safetensors_file import Entry, read_safetensors
 from forerun.weights.tensor import Tensor
+from forerun.weights.torch_file import read_torch_file
 
 INTEGERS = {"I64": np.int64, "I32": np.int32}
 
@@ -80,14 +81,10 @@ class Folder:
 def read_head_folder(path: Path) -> Folder:
     """Configuration and tensors. InputError for what cannot be read."""
     config = read_json(path / "config.json")
-    single = path / "medusa_lm_head.safetensors"
-    if single.exists():
-        return Folder(path, config, read_safetensors(single))
-    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLES)
-    if pickles and not any(file.suffix == ".safetensors" for file in path.iterdir()):
-        raise InputError(
-            f"{path} holds pickled weights ({pickles[0]}), which can run code when they are opened; convert"
-            " them to safetensors first (with torch: torch.load(FILE, weights_only=True), then"
-            " safetensors.torch.save_file)"
-        )
+    for name in MEDUSA_FILES:
+        if (path / name).exists():
+            read = read_safetensors if name.endswith(".safetensors") else read_torch_file
+            return Folder(path, config, read(path / name))
+    if (path / PICKLED).exists() and not any(file.suffix == ".safetensors" for file in path.iterdir()):
+        return Folder(path, config, read_torch_file(path / PICKLED))
     return Folder(path, config, read_entries(path))

@@ -23,4 +23,4 @@ def resolve_head(where: str) -> Path:
     Raises:
         InputError: there is none.
     """
-    return shipped_head(where) or resolve_model(where)
+    return shipped_head(where) or resolve_model(where, head=True)
