@@ -160,9 +160,9 @@ def test_groups_are_within_bounds() -> None:
     assert grouped([Place(0, 0, 500)], 200) == [[Place(0, 0, 500)]]
 
 
-def job(model: Path, folder: Path, data: Path, epochs: float, steps: int = 2) -> Job:
+def job(model: Path, folder: Path, data: Path, epochs: float, steps: int = 2, kind: str = "eagle3") -> Job:
     settings = Settings(epochs=epochs, rows=1024, seed=5, rate=3e-3)
-    return Job("eagle3", str(model), folder, [data], settings, draft_vocabulary=250, steps=steps)
+    return Job(kind, str(model), folder, [data], settings, draft_vocabulary=250, steps=steps)
 
 
 class Interrupt:
@@ -177,30 +177,33 @@ class Interrupt:
             raise KeyboardInterrupt
 
 
-def test_resumed_training_is_the_same(model: Path, written: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["eagle3", "eagle"])
+def test_resumed_training_is_the_same(kind: str, model: Path, written: Path, tmp_path: Path) -> None:
     def nothing(*_: object) -> None:
         pass
 
-    whole = train(job(model, tmp_path / "whole", written, 1.5), nothing, nothing)
+    whole = train(job(model, tmp_path / "whole", written, 1.5, kind=kind), nothing, nothing)
     for batches in (3, 9):
         with pytest.raises(KeyboardInterrupt):
-            train(job(model, tmp_path / "parts", written, 1.5), Interrupt(batches), nothing)
-    parts = train(job(model, tmp_path / "parts", written, 1.5), nothing, nothing)
+            train(job(model, tmp_path / "parts", written, 1.5, kind=kind), Interrupt(batches), nothing)
+    parts = train(job(model, tmp_path / "parts", written, 1.5, kind=kind), nothing, nothing)
     assert parts == whole
     one, other = (read_safetensors(tmp_path / x / "model.safetensors") for x in ("whole", "parts"))
     assert one.keys() == other.keys()
     assert all(np.array_equal(one[name].data, other[name].data) for name in one)
+    other_kind = "eagle" if kind == "eagle3" else "eagle3"
     with pytest.raises(InputError, match="other settings"):
-        train(job(model, tmp_path / "parts", written, 1.5, steps=3), nothing, nothing)
+        train(job(model, tmp_path / "parts", written, 1.5, kind=other_kind), nothing, nothing)
     (tmp_path / "parts" / CHECKPOINT).write_bytes(b"nothing")
     with pytest.raises(InputError, match="cannot go on"):
-        train(job(model, tmp_path / "parts", written, 1.5), nothing, nothing)
+        train(job(model, tmp_path / "parts", written, 1.5, kind=kind), nothing, nothing)
 
 
 @pytest.mark.parametrize(
     ("kind", "own", "least"),
     [
         ("eagle3", ["--unroll", "3"], 2.0),
+        ("eagle", [], 1.5),
         ("medusa", ["--heads", "3"], 1.2),
         ("draft", ["--hidden", "64", "--layers", "1"], 1.5),
     ],

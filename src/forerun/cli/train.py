@@ -152,6 +152,20 @@ def eagle3(wish: Wish, course: Course, unroll: int, layout: Layout) -> None:
 @train.command()
 @data_options
 @training_options
+@click.option(
+    "--layout",
+    type=click.Choice(["small", "original"]),
+    default="small",
+    help="How the head is written: small (for this engine), or whole, as its authors lay it out.",
+)
+def eagle(wish: Wish, course: Course, layout: Layout) -> None:
+    """An EAGLE-1 head: one layer that foretells the target's final hidden state."""
+    run(replace(new_job("eagle", wish, course), layout=layout))
+
+
+@train.command()
+@data_options
+@training_options
 @click.option("--heads", type=click.IntRange(1, 16), default=4, metavar="K", help="Tokens guessed ahead.")
 @click.option("--blocks", type=click.IntRange(1, 8), default=1, metavar="K", help="Residual blocks a head.")
 def medusa(wish: Wish, course: Course, heads: int, blocks: int) -> None:

@@ -16,6 +16,7 @@ from forerun.models.hub import resolve_model
 from forerun.training.batches import Conversations
 from forerun.training.data import open_to_read
 from forerun.training.draft import Draft, Shape
+from forerun.training.eagle import Eagle
 from forerun.training.eagle3 import Eagle3
 from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.export import Recipe, model_card
@@ -28,7 +29,7 @@ class Job:
     """One training.
 
     Attributes:
-        kind: "eagle3", "medusa" or "draft".
+        kind: "eagle3", "eagle", "medusa" or "draft".
         model: the target, as the user names it.
         folder: takes the drafter and the training's state.
         data: folders of data.
@@ -81,7 +82,12 @@ def train(
         raise InputError("the data holds no conversation to train on; write more")
     torch.manual_seed(job.settings.seed)
     module = _module(job, checkpoint, data, state).to("cuda" if torch.cuda.is_available() else "cpu")
-    shape = {"eagle3": [job.steps], "medusa": [job.heads, job.blocks], "draft": [job.hidden, job.layers]}
+    shape = {
+        "eagle3": [job.steps],
+        "eagle": [],
+        "medusa": [job.heads, job.blocks],
+        "draft": [job.hidden, job.layers],
+    }
     about = {"kind": job.kind, "shape": shape[job.kind], "rate": job.settings.rate, "seed": job.settings.seed}
     trainer = Trainer(module, data, job.folder, job.settings, about)
     if state is not None:
@@ -110,6 +116,8 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
         vocabulary = counts.topk(size).indices.sort().values
     if job.kind == "eagle3":
         module: Any = Eagle3(checkpoint, vocabulary, job.steps)
+    elif job.kind == "eagle":
+        module = Eagle(checkpoint, vocabulary)
     elif job.kind == "medusa":
         module = Medusa(checkpoint, vocabulary, job.heads, job.blocks)
     else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -133,6 +134,7 @@ class Trainer:
                 while self.at.batch < len(groups):
                     if self.spent() >= 1:
                         return
+                    self._seed_noise()
                     self._train(self.data.batch(groups[self.at.batch]))
                     self.at.batch += 1
                     show(self.at, self.spent())
@@ -158,6 +160,11 @@ class Trainer:
             return self.settings.rate * (spent / WARM_UP + 1e-3)
         wave = 0.5 + 0.5 * math.cos(math.pi * (spent - WARM_UP) / (1 - WARM_UP))
         return self.settings.rate * (LEAST_RATE + (1 - LEAST_RATE) * wave)
+
+    def _seed_noise(self) -> None:
+        """What is drawn in a step depends on where training is alone."""
+        place = np.random.SeedSequence((self.settings.seed, self.at.epoch, self.at.batch))
+        torch.manual_seed(int(place.generate_state(1)[0]))
 
     def _train(self, batch: Batch) -> None:
         start = monotonic()
