@@ -18,6 +18,7 @@
 #include "drafting/eagle.h"
 #include "drafting/medusa.h"
 #include "gathering.h"
+#include "sampling/settings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -30,42 +31,6 @@ using Floats = Vector<float>;
 using Features = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 constexpr size_t kMostRowsAtOnce = size_t(1) << 20;
-
-// Candidates are made when the head is known that they are for.
-struct Ranking {
-  CandidateSettings settings;
-  ProcessorSettings processing;
-  Candidates of(int outputs, const std::vector<int32_t>& tokens, const Kernels* kernels) const {
-    return {settings, processing, outputs, tokens, kernels};
-  }
-};
-
-void new_ranking(Ranking* self, int vocab_size, int prompt_length, double temperature, int top_k, double top_p, std::optional<double> log_min_p,
-                 bool coupled, bool processes, bool counts_history, float repetition, float presence, float frequency, const Ints& bias_tokens,
-                 const Floats& bias, const Ints& forbidden, const Ints& end_tokens, int min_tokens, uint64_t seed) {
-  new (self) Ranking;
-  CandidateSettings& s = self->settings;
-  s.temperature = temperature;
-  s.top_k = top_k;
-  s.top_p = top_p;
-  s.has_min_p = log_min_p.has_value();
-  s.log_min_p = log_min_p.value_or(0.0);
-  s.coupled = coupled;
-  s.processes = processes;
-  s.seed = seed;
-  ProcessorSettings& p = self->processing;
-  p.vocab = vocab_size;
-  p.prompt_length = prompt_length;
-  p.min_tokens = min_tokens;
-  p.counts_history = counts_history;
-  p.repetition = repetition;
-  p.presence = presence;
-  p.frequency = frequency;
-  p.bias_tokens = copy(bias_tokens);
-  p.bias = copy(bias);
-  p.forbidden = copy(forbidden);
-  p.end_tokens = copy(end_tokens);
-}
 
 KvType kv_type(const std::string& name) {
   if (name == "f32") return KvType::f32;
@@ -129,10 +94,6 @@ void bind_heads(nb::module_& m) {
              return take_rows(team, self, copy(rows), format);
            },
            "team"_a, nb::arg("rows").noconvert(), "format"_a);
-  nb::class_<Ranking>(m, "HeadRanking")
-      .def("__init__", &new_ranking, "vocab_size"_a, "prompt_length"_a, "temperature"_a, "top_k"_a, "top_p"_a, "log_min_p"_a.none(), "coupled"_a,
-           "processes"_a, "counts_history"_a, "repetition"_a, "presence"_a, "frequency"_a, "bias_tokens"_a, "bias"_a, "forbidden"_a,
-           "end_tokens"_a, "min_tokens"_a, "seed"_a);
   nb::class_<EagleHead>(m, "EagleHead")
       .def(nb::new_(&new_eagle), "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "vocab"_a, "outputs"_a, "norm_eps"_a,
            "rope_scale"_a, nb::arg("inv_freq").noconvert(), "weights"_a, "fc"_a.none(), nb::arg("fc_norm").noconvert(), "fc_norms"_a,
@@ -140,11 +101,11 @@ void bind_heads(nb::module_& m) {
       .def_prop_ro("features", &EagleHead::features);
   nb::class_<EagleDrafter>(m, "EagleDrafter")
       .def("__init__",
-           [](EagleDrafter* self, std::shared_ptr<EagleHead> head, const Ranking& ranking, const std::string& kv, int capacity) {
-             Candidates candidates = ranking.of(head->decoder().outputs(), head->tokens(), head->kernels());
+           [](EagleDrafter* self, std::shared_ptr<EagleHead> head, const SamplingSettings& settings, const std::string& kv, int capacity) {
+             Candidates candidates(settings, head->decoder().outputs(), head->tokens(), head->kernels());
              new (self) EagleDrafter(std::move(head), std::move(candidates), kv_type(kv), capacity);
            },
-           "head"_a, "ranking"_a, "kv"_a, "capacity"_a)
+           "head"_a, "settings"_a, "kv"_a, "capacity"_a)
       .def("begin", &EagleDrafter::begin)
       .def("observe",
            [](EagleDrafter& self, const Ints& tokens, const std::optional<Features>& features) {
@@ -187,11 +148,11 @@ void bind_heads(nb::module_& m) {
            "head"_a, nb::arg("state").noconvert());
   nb::class_<MedusaDrafter>(m, "MedusaDrafter")
       .def("__init__",
-           [](MedusaDrafter* self, std::shared_ptr<MedusaHeads> heads, const Ranking& ranking) {
-             Candidates candidates = ranking.of(heads->outputs(), heads->tokens(), heads->kernels());
+           [](MedusaDrafter* self, std::shared_ptr<MedusaHeads> heads, const SamplingSettings& settings) {
+             Candidates candidates(settings, heads->outputs(), heads->tokens(), heads->kernels());
              new (self) MedusaDrafter(std::move(heads), std::move(candidates));
            },
-           "heads"_a, "ranking"_a)
+           "heads"_a, "settings"_a)
       .def("begin", &MedusaDrafter::begin)
       .def("observe",
            [](MedusaDrafter& self, const Ints& tokens, const std::optional<Features>& features) {

@@ -17,6 +17,7 @@
 #include "sampling/chooser.h"
 #include "sampling/logprobs.h"
 #include "sampling/noise.h"
+#include "sampling/settings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -58,11 +59,11 @@ struct Call {
   const uint32_t* allowed;
 };
 
-void new_chooser(Chooser* self, int vocab_size, int prompt_length, double temperature, int top_k, double top_p,
-                 std::optional<double> log_min_p, bool counts_history, float repetition, float presence, float frequency,
-                 const Ints& bias_tokens, const Floats& bias, const Ints& forbidden, const Ints& end_tokens, int min_tokens,
-                 uint64_t seed, const std::string& kernels) {
-  ProcessorSettings processing;
+void new_settings(SamplingSettings* self, int vocab_size, int prompt_length, double temperature, int top_k, double top_p,
+                  std::optional<double> log_min_p, bool coupled, bool counts_history, float repetition, float presence, float frequency,
+                  const Ints& bias_tokens, const Floats& bias, const Ints& forbidden, const Ints& end_tokens, int min_tokens, uint64_t seed) {
+  new (self) SamplingSettings;
+  ProcessorSettings& processing = self->processing;
   processing.vocab = vocab_size;
   processing.prompt_length = prompt_length;
   processing.min_tokens = min_tokens;
@@ -74,24 +75,28 @@ void new_chooser(Chooser* self, int vocab_size, int prompt_length, double temper
   processing.bias = {bias.data(), bias.data() + bias.size()};
   processing.forbidden = ints(forbidden);
   processing.end_tokens = ints(end_tokens);
-  ChoiceSettings choice;
+  ChoiceSettings& choice = self->choice;
   choice.temperature = temperature;
   choice.top_k = top_k;
   choice.top_p = top_p;
   choice.has_min_p = log_min_p.has_value();
   choice.log_min_p = log_min_p.value_or(0.0);
+  choice.coupled = coupled;
   choice.seed = seed;
-  new (self) Chooser(std::move(processing), choice, kernels_named(kernels));
 }
 
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
-  nb::class_<Chooser>(m, "Chooser")
-      .def("__init__", &new_chooser,
-           "vocab_size"_a, "prompt_length"_a, "temperature"_a, "top_k"_a, "top_p"_a, "log_min_p"_a.none(), "counts_history"_a,
+  nb::class_<SamplingSettings>(m, "SamplingSettings")
+      .def("__init__", &new_settings,
+           "vocab_size"_a, "prompt_length"_a, "temperature"_a, "top_k"_a, "top_p"_a, "log_min_p"_a.none(), "coupled"_a, "counts_history"_a,
            "repetition"_a, "presence"_a, "frequency"_a, "bias_tokens"_a, "bias"_a, "forbidden"_a, "end_tokens"_a, "min_tokens"_a,
-           "seed"_a, "kernels"_a = "")
+           "seed"_a);
+  nb::class_<Chooser>(m, "Chooser")
+      .def("__init__",
+           [](Chooser* self, const SamplingSettings& settings, const std::string& kernels) { new (self) Chooser(settings, kernels_named(kernels)); },
+           "settings"_a, "kernels"_a = "")
       .def("choose",
            [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, const std::optional<Bits>& allowed) {
              const Call call(self, logits, history, path, allowed);

@@ -18,9 +18,8 @@ int blocks_of(int n) { return (n + kBlock - 1) / kBlock; }
 
 }  // namespace
 
-Candidates::Candidates(const CandidateSettings& settings, ProcessorSettings processing, int outputs, std::vector<int32_t> tokens,
-                       const Kernels* kernels)
-    : settings_(settings), vocab_(processing.vocab), outputs_(outputs), tokens_(std::move(tokens)), kernels_(kernels) {
+Candidates::Candidates(SamplingSettings settings, int outputs, std::vector<int32_t> tokens, const Kernels* kernels)
+    : settings_(settings.choice), vocab_(settings.processing.vocab), outputs_(outputs), tokens_(std::move(tokens)), kernels_(kernels) {
   if (outputs_ < 1 || vocab_ < 1 || (tokens_.empty() ? outputs_ > vocab_ : tokens_.size() != static_cast<size_t>(outputs_)))
     throw std::invalid_argument("candidates: vocabularies do not fit");
   if (!(settings_.temperature >= 0.0) || settings_.top_k < 0) throw std::invalid_argument("candidates: settings out of range");
@@ -29,9 +28,9 @@ Candidates::Candidates(const CandidateSettings& settings, ProcessorSettings proc
     if (tokens_[i] < 0 || tokens_[i] >= vocab_) throw std::invalid_argument("candidates: a token outside the vocabulary");
     own_ids_[static_cast<size_t>(tokens_[i])] = static_cast<int32_t>(i);
   }
-  if (!settings_.processes) return;
+  if (settings.processing.idle()) return;
   wide_.assign(static_cast<size_t>(vocab_), 0.0f);
-  processor_ = std::make_unique<Processor>(std::move(processing), kernels);
+  processor_ = std::make_unique<Processor>(std::move(settings.processing), kernels);
 }
 
 void Candidates::at(uint32_t position) {
@@ -51,7 +50,7 @@ double Candidates::noise(int token) const {
 
 // The logits, or where tokens' logits depend on the text, those of the whole vocabulary after that.
 Candidates::Row Candidates::processed(const float* logits, const Text& text) const {
-  if (!settings_.processes) return {logits, outputs_, tokens_.empty() ? nullptr : tokens_.data()};
+  if (processor_ == nullptr) return {logits, outputs_, tokens_.empty() ? nullptr : tokens_.data()};
   std::fill(wide_.begin(), wide_.end(), -std::numeric_limits<float>::infinity());
   for (int i = 0; i < outputs_; i++) wide_[static_cast<size_t>(tokens_.empty() ? i : tokens_[static_cast<size_t>(i)])] = logits[i];
   return {(*processor_)(wide_.data(), text, nullptr), vocab_, nullptr};

@@ -1,25 +1,14 @@
 // What a drafting head's logits say about the target's next token: sampling/ranking.py's CoupledRanker for heads, whose
-// vocabulary may be a part of the target's.
+// vocabulary may be a part of the target's. For the rejection rule candidates are the most probable, chosen and not drawn.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "sampling/processor.h"
+#include "sampling/settings.h"
 
 namespace forerun {
-
-struct CandidateSettings {
-  double temperature = 0.0;
-  int top_k = 0;            // 0: all
-  double top_p = 1.0;
-  double log_min_p = 0.0;   // only where has_min_p
-  bool has_min_p = false;
-  uint64_t seed = 0;
-  bool coupled = true;      // the target adds noise that is known; else candidates are the most probable
-  bool processes = false;   // there are penalties, biases, bans or a least length
-};
 
 struct HeadGuess {
   int32_t token;  // of the target
@@ -36,15 +25,14 @@ class Candidates {
  public:
   // tokens: [outputs] the target's token of each of the head's, or empty where they are the same.
   // Throws std::invalid_argument for tokens outside the target's vocabulary.
-  Candidates(const CandidateSettings& settings, ProcessorSettings processing, int outputs, std::vector<int32_t> tokens,
-             const Kernels* kernels);
+  Candidates(SamplingSettings settings, int outputs, std::vector<int32_t> tokens, const Kernels* kernels);
 
   // Prepares for rows whose next token has this position in the text.
   void at(uint32_t position);
   // At most `count` candidates, the most promising first; none where the logits are no numbers. May be called by several
   // threads at once unless `alone`. text: what the row follows, the whole of it.
   std::vector<HeadGuess> best(const float* logits, const Text& text, int count) const;
-  bool alone() const { return settings_.processes; }
+  bool alone() const { return processor_ != nullptr; }
 
  private:
   // A row in the ids of its tokens.
@@ -60,12 +48,12 @@ class Candidates {
   double noise(int token) const;
   std::vector<HeadGuess> with_noise(const Row& row, const std::vector<int32_t>& list, bool open, int count) const;
 
-  CandidateSettings settings_;
+  ChoiceSettings settings_;
   int vocab_, outputs_;
   std::vector<int32_t> tokens_;   // of the head's ids
   std::vector<int32_t> own_ids_;  // the head's id of each token, -1: none; empty where they are the same
   const Kernels* kernels_;
-  std::unique_ptr<Processor> processor_;
+  std::unique_ptr<Processor> processor_;  // null: logits stay as they are
   mutable std::vector<float> wide_;  // a row over the target's vocabulary
 
   // of the position

@@ -17,14 +17,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-Chooser::Chooser(ProcessorSettings processing, const ChoiceSettings& settings, const Kernels* kernels)
-    : vocab_(processing.vocab),
-      settings_(settings),
+Chooser::Chooser(SamplingSettings settings, const Kernels* kernels)
+    : vocab_(settings.processing.vocab),
+      settings_(settings.choice),
       kernels_(kernels),
-      processor_(std::move(processing), kernels),
-      search_(kernels, vocab_, settings.temperature, settings.seed),
+      processor_(std::move(settings.processing), kernels),
+      search_(kernels, vocab_, settings_.temperature, settings_.seed),
       scratch_(vocab_) {
-  if (settings.temperature != 0.0 && !(settings.temperature >= 1e-4 && settings.temperature <= 1e6))
+  if (settings_.temperature != 0.0 && !(settings_.temperature >= 1e-4 && settings_.temperature <= 1e6))
     throw std::invalid_argument("a temperature out of range");
   tops_.resize(static_cast<size_t>(vocab_ + kBlock - 1) / kBlock);
 }

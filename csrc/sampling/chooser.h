@@ -15,17 +15,9 @@
 #include "sampling/kth.h"
 #include "sampling/processor.h"
 #include "sampling/search.h"
+#include "sampling/settings.h"
 
 namespace forerun {
-
-struct ChoiceSettings {
-  double temperature = 0.0;  // 0: greedy; else in [1e-4, 1e6]
-  int top_k = 0;             // 0: all
-  double top_p = 1.0;        // 1: all
-  double log_min_p = 0.0;    // only where has_min_p
-  bool has_min_p = false;
-  uint64_t seed = 0;
-};
 
 // What a draft model would have the target say.
 struct Candidate {
@@ -38,7 +30,7 @@ class Chooser {
  public:
   static constexpr int kNotANumber = -1, kNothingAllowed = -2;
 
-  Chooser(ProcessorSettings processing, const ChoiceSettings& settings, const Kernels* kernels);
+  Chooser(SamplingSettings settings, const Kernels* kernels);
 
   int vocab() const { return vocab_; }
 

@@ -26,6 +26,9 @@ struct ProcessorSettings {
   std::vector<int32_t> bias_tokens;  // distinct
   std::vector<float> bias;
   std::vector<int32_t> forbidden, end_tokens;
+
+  // Whether there is nothing to do, unless a grammar says so.
+  bool idle() const { return bias.empty() && forbidden.empty() && min_tokens == 0 && !counts_history; }
 };
 
 class Processor {

@@ -102,8 +102,8 @@ class Model:
     @property
     def profile(self) -> dict[str, float]: ...
 
-class Chooser:
-    """Chooses tokens by the coupled rule; `sampling/fused.py` makes it from a pipeline."""
+class SamplingSettings:
+    """How a text's tokens are chosen; `sampling/fused.py` makes it from a pipeline."""
 
     def __init__(
         self,
@@ -113,6 +113,7 @@ class Chooser:
         top_k: int,
         top_p: float,
         log_min_p: float | None,
+        coupled: bool,
         counts_history: bool,
         repetition: float,
         presence: float,
@@ -123,8 +124,12 @@ class Chooser:
         end_tokens: Ints,
         min_tokens: int,
         seed: int,
-        kernels: str = "",
     ) -> None: ...
+
+class Chooser:
+    """Chooses tokens, by either rule."""
+
+    def __init__(self, settings: SamplingSettings, kernels: str = "") -> None: ...
     def choose(self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None = None) -> int:
         """The token that follows; -1: a logit is not a number; -2: nothing is allowed."""
     def choose_by_rejection(
@@ -213,31 +218,6 @@ class Linear:
     def rows(self, team: Team, rows: Ints, format: str) -> Linear:
         """Some outputs as a layer of their own."""
 
-class HeadRanking:
-    """How drafting heads rank tokens; `sampling/fused.py` makes it from a pipeline."""
-
-    def __init__(
-        self,
-        vocab_size: int,
-        prompt_length: int,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        log_min_p: float | None,
-        coupled: bool,
-        processes: bool,
-        counts_history: bool,
-        repetition: float,
-        presence: float,
-        frequency: float,
-        bias_tokens: Ints,
-        bias: Floats,
-        forbidden: Ints,
-        end_tokens: Ints,
-        min_tokens: int,
-        seed: int,
-    ) -> None: ...
-
 class EagleHead:
     """An EAGLE head; `weights` have an entry, `fc` reduces the target's features where it is not the
     entry's."""
@@ -269,7 +249,7 @@ class EagleHead:
 class EagleDrafter:
     """An EAGLE head's drafts for one text; `kv` is f32 or f16."""
 
-    def __init__(self, head: EagleHead, ranking: HeadRanking, kv: str, capacity: int) -> None: ...
+    def __init__(self, head: EagleHead, settings: SamplingSettings, kv: str, capacity: int) -> None: ...
     def begin(self) -> None: ...
     def observe(self, tokens: Ints, features: Floats | None) -> None:
         """Tokens that follow, and the features of the token before each, [n, features]; None for the
@@ -299,7 +279,7 @@ class MedusaHeads:
 class MedusaDrafter:
     """Medusa's drafts for one text."""
 
-    def __init__(self, heads: MedusaHeads, ranking: HeadRanking) -> None: ...
+    def __init__(self, heads: MedusaHeads, settings: SamplingSettings) -> None: ...
     def begin(self) -> None: ...
     def observe(self, tokens: Ints, features: Floats | None) -> None: ...
     def truncate(self, length: int) -> None: ...

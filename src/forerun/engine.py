@@ -303,7 +303,7 @@ class Engine:
         if isinstance(chosen, str):
             plain = None if rests or draft_tokens is not None else self._budgets.plain_seconds()
             chosen = self._roster.make(
-                chosen, Circumstances(longest + STAGED_ROWS, request.ranker, request.head_ranking, plain)
+                chosen, Circumstances(longest + STAGED_ROWS, request.ranker, request.core_settings, plain)
             )
         guesser = request.guided(chosen)
         target = self._target(request.rule(), guesser.taps, longest + STAGED_ROWS, after)

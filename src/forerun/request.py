@@ -11,12 +11,7 @@ from forerun.drafters.guided import GuidedDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.models.sequence import Rule
 from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRanker, ConstrainedRule, Constraint
-from forerun.sampling.fused import (
-    FusedCoupledRanker,
-    FusedCoupledRule,
-    FusedRejectionRule,
-    new_head_ranking,
-)
+from forerun.sampling.fused import FusedCoupledRanker, FusedCoupledRule, FusedRejectionRule, core_settings
 from forerun.sampling.grammar import Grammars
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
@@ -93,9 +88,9 @@ class Request:
         )
         return ranks if self.constraint is None else ConstrainedRanker(ranks, self.constraint)
 
-    def head_ranking(self) -> _core.HeadRanking:
+    def core_settings(self) -> _core.SamplingSettings:
         """What turns a drafting head's logits into candidates."""
-        return new_head_ranking(self._pipeline(), self.seed)
+        return core_settings(self._pipeline(), self.seed)
 
     def guided(self, drafter: Drafter) -> Drafter:
         """The drafter, led by the grammar if there is one."""

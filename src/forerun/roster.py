@@ -59,14 +59,14 @@ class Circumstances:
     Attributes:
         longest: tokens that the text may come to have.
         ranker: makes what turns a draft model's logits into candidates (each needs one of its own).
-        head_ranking: the same for drafting heads.
+        core_settings: makes what a drafting head needs for the same.
         plain: seconds of a plain step, where what runs a model must itself see to it that it pays, as the
             budget does not.
     """
 
     longest: int
     ranker: Callable[[], Ranker]
-    head_ranking: Callable[[], _core.HeadRanking]
+    core_settings: Callable[[], _core.SamplingSettings]
     plain: float | None = None
 
 
@@ -162,12 +162,12 @@ class Roster:
         from forerun import _core
         from forerun.drafters.heads import HeadDrafter
 
-        head, ranking = self._head(name), circumstances.head_ranking()
+        head, settings = self._head(name), circumstances.core_settings()
         core: _core.EagleDrafter | _core.MedusaDrafter
         if isinstance(head.core, _core.MedusaHeads):
-            core = _core.MedusaDrafter(head.core, ranking)
+            core = _core.MedusaDrafter(head.core, settings)
         else:
-            core = _core.EagleDrafter(head.core, ranking, head.kv, circumstances.longest)
+            core = _core.EagleDrafter(head.core, settings, head.kv, circumstances.longest)
         return HeadDrafter(core, head.taps, head.name)
 
     def _head(self, name: str) -> CpuHead:

@@ -25,7 +25,7 @@ from forerun.drafters.heads import HeadDrafter
 from forerun.drafters.suffix import SuffixDrafter
 from forerun.models.heads import open_head
 from forerun.models.rows import Rows
-from forerun.sampling.fused import new_head_ranking
+from forerun.sampling.fused import core_settings
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
 from support.heads import Sizes, TinyHead
@@ -56,12 +56,12 @@ def head_drafter(
     least: float = 0.02,
     cascades: bool = False,
 ) -> Drafter:
-    ranking = new_head_ranking(Pipeline(params, vocab, (vocab - 1,), prompt), params.seed or 0)
+    choosing = core_settings(Pipeline(params, vocab, (vocab - 1,), prompt), params.seed or 0)
     core: _core.EagleDrafter | _core.MedusaDrafter
     if isinstance(loaded.core, _core.MedusaHeads):
-        core = _core.MedusaDrafter(loaded.core, ranking)
+        core = _core.MedusaDrafter(loaded.core, choosing)
     else:
-        core = _core.EagleDrafter(loaded.core, ranking, loaded.kv, capacity)
+        core = _core.EagleDrafter(loaded.core, choosing, loaded.kv, capacity)
     head = HeadDrafter(core, loaded.taps, loaded.name, least)
     return CascadeDrafter([SuffixDrafter(), head]) if cascades else head
 

@@ -12,7 +12,7 @@ from conformance.tiny_cpu import tiny_cpu_backend, tiny_weights
 from forerun import _core
 from forerun.models.heads import open_head
 from forerun.models.rows import Rows
-from forerun.sampling.fused import new_head_ranking
+from forerun.sampling.fused import core_settings
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
 from support.heads import EAGLES, MEDUSAS, Sizes, TinyHead
@@ -118,8 +118,8 @@ class Eagle:
         return out @ self.head.T, out if self.output else x
 
 
-def ranking() -> _core.HeadRanking:
-    return new_head_ranking(Pipeline(SamplingParams(), VOCAB, (), 1), 0)
+def choosing() -> _core.SamplingSettings:
+    return core_settings(Pipeline(SamplingParams(), VOCAB, (), 1), 0)
 
 
 @pytest.mark.parametrize("name", EAGLES)
@@ -133,7 +133,7 @@ def test_eagle_heads(name: str, tmp_path: Path) -> None:
         states = reading.states(features[:-1])
         theirs, handed = reading.forward(torch.tensor(TEXT[1:]).long(), states)
 
-    drafter = _core.EagleDrafter(loaded.core, ranking(), "f32", 64)
+    drafter = _core.EagleDrafter(loaded.core, choosing(), "f32", 64)
     drafter.observe(TEXT[:1], None)
     for end in range(2, len(TEXT) + 1):  # a pair at a time
         drafter.observe(TEXT[end - 1 : end], features[end - 2 : end - 1].numpy())

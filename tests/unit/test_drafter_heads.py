@@ -16,7 +16,7 @@ from forerun.core.tree import DraftTree
 from forerun.drafters.heads import HeadDrafter
 from forerun.models.heads import open_head
 from forerun.models.rows import Rows
-from forerun.sampling.fused import new_head_ranking
+from forerun.sampling.fused import core_settings
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
 from forerun.sampling.ranking import CoupledRanker
@@ -39,12 +39,12 @@ def new_drafter(
     folder: Path, name: str, params: SamplingParams = COLD, *, capacity: int = 300, dtype: str = "q8"
 ) -> HeadDrafter:
     loaded = TARGET.load_head(open_head(folder / name), dtype=dtype)
-    ranking = new_head_ranking(Pipeline(params, VOCAB, (VOCAB - 1,), 1), params.seed or 0)
+    choosing = core_settings(Pipeline(params, VOCAB, (VOCAB - 1,), 1), params.seed or 0)
     core: _core.EagleDrafter | _core.MedusaDrafter
     if isinstance(loaded.core, _core.MedusaHeads):
-        core = _core.MedusaDrafter(loaded.core, ranking)
+        core = _core.MedusaDrafter(loaded.core, choosing)
     else:
-        core = _core.EagleDrafter(loaded.core, ranking, loaded.kv, capacity)
+        core = _core.EagleDrafter(loaded.core, choosing, loaded.kv, capacity)
     return HeadDrafter(core, loaded.taps, loaded.name, 0.0)
 
 

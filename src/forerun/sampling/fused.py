@@ -94,43 +94,17 @@ class FusedCoupledRanker:
         return Ranked(tokens, chances, None)
 
 
-def new_chooser(pipeline: Pipeline, seed: int, kernels: str = "") -> _core.Chooser:
-    """The core's chooser with a pipeline's settings. It counts the text by itself."""
+def core_settings(pipeline: Pipeline, seed: int) -> _core.SamplingSettings:
+    """A pipeline's settings, for the core's choosers and drafting heads. Each counts the text by itself."""
     params = pipeline.params
-    return _core.Chooser(
+    return _core.SamplingSettings(
         vocab_size=pipeline.vocab_size,
         prompt_length=pipeline.prompt_length,
         temperature=params.temperature,
-        top_k=min(params.top_k, pipeline.vocab_size),
-        top_p=params.top_p,
-        log_min_p=float(log(np.array([params.min_p]))[0]) if params.min_p > 0 else None,
-        counts_history=pipeline.counts_history,
-        repetition=float(np.float32(params.repetition_penalty)),
-        presence=float(np.float32(params.presence_penalty)),
-        frequency=float(np.float32(params.frequency_penalty)),
-        bias_tokens=pipeline.bias_tokens.astype(np.int32),
-        bias=pipeline.bias,
-        forbidden=pipeline.forbidden.astype(np.int32),
-        end_tokens=pipeline.end_tokens.astype(np.int32),
-        min_tokens=min(params.min_tokens, 2**31 - 1),
-        seed=seed,
-        kernels=kernels,
-    )
-
-
-def new_head_ranking(pipeline: Pipeline, seed: int) -> _core.HeadRanking:
-    """What a drafting head's logits are ranked by: as `ranking.CoupledRanker` does, with the noise that the
-    target will get; for the rejection rule by probability, each candidate chosen and not drawn."""
-    params = pipeline.params
-    return _core.HeadRanking(
-        vocab_size=pipeline.vocab_size,
-        prompt_length=pipeline.prompt_length,
-        temperature=params.temperature,
-        top_k=0 if params.top_k >= pipeline.vocab_size else params.top_k,
+        top_k=params.top_k if params.top_k < pipeline.vocab_size else 0,
         top_p=params.top_p,
         log_min_p=float(log(np.array([params.min_p]))[0]) if params.min_p > 0 else None,
         coupled=params.acceptance == "coupled",
-        processes=not pipeline.plain,
         counts_history=pipeline.counts_history,
         repetition=float(np.float32(params.repetition_penalty)),
         presence=float(np.float32(params.presence_penalty)),
@@ -142,6 +116,11 @@ def new_head_ranking(pipeline: Pipeline, seed: int) -> _core.HeadRanking:
         min_tokens=min(params.min_tokens, 2**31 - 1),
         seed=seed,
     )
+
+
+def new_chooser(pipeline: Pipeline, seed: int, kernels: str = "") -> _core.Chooser:
+    """The core's chooser with a pipeline's settings."""
+    return _core.Chooser(core_settings(pipeline, seed), kernels)
 
 
 def fused_token_logprob(logits: Floats, token: int, top: int, kernels: str = "") -> TokenLogprob:
