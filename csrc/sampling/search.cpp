@@ -78,6 +78,7 @@ void NoisySearch::begin(const float* row, const float* tops, float top, float le
   slack_ = 1e-3 + 1e-15 * std::fabs(best_);
   kernels_->lift(seed_, position, tops, static_cast<int>(bounds_.size()), least, top, static_cast<float>(1.0 / temperature_),
                  noise_.data(), bounds_.data());
+  for (float& bound : bounds_) bound = std::max(bound, -FLT_MAX);  // -inf is none: huge logits or a low temperature overflow
 }
 
 Place NoisySearch::best(float least, const Place* limit) {
