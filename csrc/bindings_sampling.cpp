@@ -132,6 +132,18 @@ void bind_sampling(nb::module_& m) {
            },
            "logits"_a, "history"_a, "path"_a, "count"_a, "allowed"_a.none() = nb::none(),
            "What choose would say of the same mistakes, else 0; the best tokens with noise, and their chances.")
+      .def("draw",
+           [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, int count, uint32_t serial,
+              const std::optional<Bits>& allowed) {
+             if (count < 0) throw std::invalid_argument("draw: a negative count");
+             const Call call(self, logits, history, path, allowed);
+             auto [data, proposal] = new_doubles(static_cast<size_t>(self.vocab()));
+             std::vector<int32_t> tokens;
+             const int wrong = self.draw(logits.data(), call.text, call.allowed, static_cast<size_t>(count), serial, tokens, data);
+             return nb::make_tuple(wrong, tokens, std::move(proposal));
+           },
+           "logits"_a, "history"_a, "path"_a, "count"_a, "serial"_a, "allowed"_a.none() = nb::none(),
+           "What choose would say of the same mistakes, else 0; tokens drawn without replacement, and what they were drawn from.")
       .def("probabilities",
            [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, const std::optional<Bits>& allowed) {
              const Call call(self, logits, history, path, allowed);

@@ -179,6 +179,15 @@ int Chooser::choose_by_rejection(const float* logits, const Text& text, const ui
   return reject(left_, candidates, proposal, source_, settings_.seed, static_cast<uint32_t>(text.length()));
 }
 
+int Chooser::draw(const float* logits, const Text& text, const uint32_t* allowed, size_t count, uint32_t serial,
+                  std::vector<int32_t>& out, double* proposal) {
+  out.clear();
+  if (const int wrong = probabilities(logits, text, allowed, proposal)) return wrong;
+  left_.assign(proposal, proposal + vocab_);
+  out = draw_few(left_, count, settings_.seed, static_cast<uint32_t>(text.length()), serial);
+  return 0;
+}
+
 // Leaves of the weights those of the first tokens in their order whose sum is enough.
 void Chooser::cut_nucleus(double enough, double* weights) {
   for (int size = 256;; size *= 16) {  // almost always few are enough

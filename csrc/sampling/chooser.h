@@ -49,6 +49,12 @@ class Chooser {
   int choose_by_rejection(const float* logits, const Text& text, const uint32_t* allowed, const std::vector<int32_t>& candidates,
                           const double* proposal);
 
+  // At most `count` tokens drawn without replacement from the distribution that tokens have there, which goes to `proposal`,
+  // [vocab] (sampling/ranking.py's DrawingRanker), for logits of a draft model. serial: of the draws in this text. Returns
+  // what choose would on the same mistakes, else 0.
+  int draw(const float* logits, const Text& text, const uint32_t* allowed, size_t count, uint32_t serial, std::vector<int32_t>& out,
+           double* proposal);
+
  private:
   int look(const float* row);
   int first(float value) const;

@@ -8,6 +8,8 @@
 
 namespace forerun {
 
+constexpr uint32_t kDraftStream = 2;  // beside those of kernels/choice.h
+
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011: the four words of one counter.
 inline std::array<uint32_t, 4> philox(uint64_t seed, uint32_t index, uint32_t position, uint32_t stream) {
   uint32_t c0 = index, c1 = position, c2 = stream, c3 = 0;

@@ -13,14 +13,20 @@ void divide(std::vector<double>& x, double by) {
   for (double& value : x) value /= by;
 }
 
-// The token whose share of [0, 1) holds `draw`.
+// The i-th number in (0, 1) that a stream has at a position.
+double uniform(uint64_t seed, uint32_t position, uint32_t stream, size_t i) {
+  const auto index = static_cast<uint32_t>(i);
+  return uniform_noise(philox(seed, index / 4, position, stream)[index % 4]);
+}
+
+// The token whose share of [0, 1) holds `draw`; -1: nothing is left.
 int draw_from(const std::vector<double>& left, double draw) {
   double whole = 0.0;
   for (double share : left)
     if (share != 0.0) whole += share;
   const double wanted = draw * whole;
   double bound = 0.0;
-  int last = 0;
+  int last = -1;
   for (size_t i = 0; i < left.size(); i++) {
     if (left[i] == 0.0) continue;
     last = static_cast<int>(i);
@@ -34,10 +40,7 @@ int draw_from(const std::vector<double>& left, double draw) {
 
 int reject(std::vector<double>& left, const std::vector<int32_t>& candidates, const double* proposal, std::vector<double>& source,
            uint64_t seed, uint32_t position) {
-  const auto draw = [&](size_t i) {
-    const auto index = static_cast<uint32_t>(i);
-    return uniform_noise(philox(seed, index / 4, position, kAcceptStream)[index % 4]);
-  };
+  const auto draw = [&](size_t i) { return uniform(seed, position, kAcceptStream, i); };
   if (proposal != nullptr) source.assign(proposal, proposal + left.size());
   for (size_t i = 0; i < candidates.size(); i++) {
     const int token = candidates[i];
@@ -57,6 +60,17 @@ int reject(std::vector<double>& left, const std::vector<int32_t>& candidates, co
     divide(left, total);
   }
   return draw_from(left, draw(candidates.size()));
+}
+
+std::vector<int32_t> draw_few(std::vector<double>& left, size_t count, uint64_t seed, uint32_t position, uint32_t serial) {
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; i < count; i++) {
+    const int token = draw_from(left, uniform(seed, position, kDraftStream + (serial << 8), i));
+    if (token < 0) break;
+    tokens.push_back(token);
+    left[static_cast<size_t>(token)] = 0.0;
+  }
+  return tokens;
 }
 
 }  // namespace forerun

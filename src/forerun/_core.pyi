@@ -146,6 +146,17 @@ class Chooser:
         self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
     ) -> tuple[int, list[int], list[float]]:
         """What `choose` would say of the same mistakes, else 0; the best tokens with noise, their chances."""
+    def draw(
+        self,
+        logits: Floats,
+        history: Ints,
+        path: list[int],
+        count: int,
+        serial: int,
+        allowed: Bits | None = None,
+    ) -> tuple[int, list[int], Doubles]:
+        """What `choose` would say of the same mistakes, else 0; tokens drawn without replacement, in that
+        order, and the distribution that they were drawn from, [vocabulary]."""
     def probabilities(
         self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None = None
     ) -> tuple[int, Doubles]:

@@ -11,11 +11,16 @@ from forerun.drafters.guided import GuidedDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.models.sequence import Rule
 from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRanker, ConstrainedRule, Constraint
-from forerun.sampling.fused import FusedCoupledRanker, FusedCoupledRule, FusedRejectionRule, core_settings
+from forerun.sampling.fused import (
+    FusedCoupledRanker,
+    FusedCoupledRule,
+    FusedDrawingRanker,
+    FusedRejectionRule,
+    core_settings,
+)
 from forerun.sampling.grammar import Grammars
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from forerun.sampling.ranking import DrawingRanker
 from forerun.text.detokenize import StreamDecoder
 from forerun.text.stops import Ending
 
@@ -83,7 +88,7 @@ class Request:
 
     def ranker(self) -> Ranker:
         """What turns a draft model's logits into candidates."""
-        ranks = (FusedCoupledRanker if self._coupled else DrawingRanker)(
+        ranks = (FusedCoupledRanker if self._coupled else FusedDrawingRanker)(
             self._pipeline(), self.seed, self._vocab_size
         )
         return ranks if self.constraint is None else ConstrainedRanker(ranks, self.constraint)

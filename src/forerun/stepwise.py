@@ -14,10 +14,14 @@ from forerun.errors import InputError
 from forerun.models.guide import Guide
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.roster import refuse_other_vocabulary
-from forerun.sampling.fused import FusedCoupledRanker, FusedCoupledRule, FusedRejectionRule
+from forerun.sampling.fused import (
+    FusedCoupledRanker,
+    FusedCoupledRule,
+    FusedDrawingRanker,
+    FusedRejectionRule,
+)
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from forerun.sampling.ranking import DrawingRanker
 
 
 class SpeculativeEngine:
@@ -96,7 +100,7 @@ class SpeculativeEngine:
         own = Pipeline(params, vocab_size, engine.end_tokens, prompt_length)
         coupled = params.acceptance == "coupled"
         rule = (FusedCoupledRule if coupled else FusedRejectionRule)(pipeline, seed)
-        ranker = (FusedCoupledRanker if coupled else DrawingRanker)(own, seed, vocab_size)
+        ranker = (FusedCoupledRanker if coupled else FusedDrawingRanker)(own, seed, vocab_size)
         capacity = engine.context + self._lookahead + 1
         self._target = TargetSequence(engine.backend, rule, context=engine.context, capacity=capacity)
         draft = self._draft.backend

@@ -14,6 +14,7 @@ from forerun.errors import ForerunError
 from forerun.sampling.fused import (
     FusedCoupledRanker,
     FusedCoupledRule,
+    FusedDrawingRanker,
     FusedRejectionRule,
     fused_token_logprob,
     new_chooser,
@@ -22,7 +23,7 @@ from forerun.sampling.logprobs import token_logprob
 from forerun.sampling.noise import gumbel
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from forerun.sampling.ranking import CoupledRanker
+from forerun.sampling.ranking import CoupledRanker, DrawingRanker
 from forerun.sampling.rules import CoupledRule, RejectionRule
 
 pytestmark = pytest.mark.filterwarnings(
@@ -152,6 +153,35 @@ def test_ranking_equal_to_the_reference(data: st.DataObject, size: int, seed: in
         logits = numbers(kind, max(size + int(draw.integers(-2, 3)), 1), draw)
         call = (logits, text[:at], path, count, bits)
         assert ranked(fused, *call) == ranked(reference, *call), kind
+
+
+def drawn(ranker: Any, *call: Any) -> tuple[list[int], list[float], list[float]] | str:
+    try:
+        found = ranker.rank(*call)
+    except ForerunError as error:
+        return str(error)
+    return found.tokens, found.chances, found.proposal.tolist()
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.data(), size=st.sampled_from(SIZES), seed=st.integers(0, 2**64 - 1))
+def test_draws_equal_to_the_reference(data: st.DataObject, size: int, seed: int) -> None:
+    """Tokens, and bits of what they are drawn from, call after call."""
+    params = data.draw(asked(size))
+    prompt, count = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 9) | st.just(80))
+    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
+    draw = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    reference = DrawingRanker(Pipeline(params, size, (0,), prompt), seed, size)
+    kernels = data.draw(st.sampled_from(KERNELS))
+    fused = FusedDrawingRanker(Pipeline(params, size, (0,), prompt), seed, size, kernels)
+    text = draw.integers(0, size, 40).astype(np.int32)
+    for kind in kinds:
+        at = int(draw.integers(0, 30))
+        path = draw.integers(0, size, draw.integers(0, 6)).tolist()
+        bits = draw.integers(0, 2**32, -(-size // 32), dtype=np.uint32) if draw.random() < 0.3 else None
+        logits = numbers(kind, max(size + int(draw.integers(-2, 3)), 1), draw)
+        call = (logits, text[:at], path, count, bits)
+        assert drawn(fused, *call) == drawn(reference, *call), kind
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -312,4 +342,6 @@ def test_mistakes_are_refused() -> None:
         made.choose(logits, NO_TEXT, [], np.zeros(3, dtype=np.uint32))
     with pytest.raises(ValueError, match="count"):
         made.rank(logits, NO_TEXT, [], -1)
+    with pytest.raises(ValueError, match="count"):
+        made.draw(logits, NO_TEXT, [], -1, 1)
     assert made.choose(logits, NO_TEXT, [99]) >= 0

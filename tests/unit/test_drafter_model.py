@@ -14,6 +14,7 @@ from forerun.core.protocols import Budget
 from forerun.core.tree import DraftTree
 from forerun.drafters.model import ModelDrafter
 from forerun.models.guide import Guide
+from forerun.sampling.fused import FusedDrawingRanker
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
 from forerun.sampling.ranking import CoupledRanker, DrawingRanker
@@ -141,10 +142,13 @@ def test_its_own_context_ends_earlier() -> None:
     assert set(written.origins[20:]) == {""}
 
 
-def test_drawn_candidates_follow_the_distribution_they_name() -> None:
+@pytest.mark.parametrize("kind", [DrawingRanker, FusedDrawingRanker])
+def test_drawn_candidates_follow_the_distribution_they_name(
+    kind: type[DrawingRanker] | type[FusedDrawingRanker],
+) -> None:
     """First draws have the distribution itself; second ones what is left of it without the first."""
     params = SamplingParams(temperature=1.0, seed=3)
-    ranker = DrawingRanker(Pipeline(params, 6, (), 0), 3, 6)
+    ranker = kind(Pipeline(params, 6, (), 0), 3, 6)
     logits = np.log(np.array([0.4, 0.3, 0.15, 0.1, 0.05, 1e-9], dtype=np.float32))
     counts = np.zeros((6, 6))
     draws = 6000

@@ -9,7 +9,7 @@ from forerun import _core
 from forerun.sampling.arithmetic import Doubles, log
 from forerun.sampling.logprobs import TokenLogprob, token_logprob
 from forerun.sampling.pipeline import Bits, Floats, Ints, Pipeline, first_best
-from forerun.sampling.ranking import Ranked, widen
+from forerun.sampling.ranking import MOST_SERIALS, Ranked, widen
 
 
 class FusedCoupledRule:
@@ -92,6 +92,38 @@ class FusedCoupledRanker:
         if wrong:  # the reference says what
             first_best(self._pipeline.processed(wide, history, path, allowed))
         return Ranked(tokens, chances, None)
+
+
+class FusedDrawingRanker:
+    """Implements `drafters.model.Ranker` as `ranking.DrawingRanker` does: the same draws.
+
+    Arguments as `FusedCoupledRanker`'s.
+    """
+
+    drawn = True
+
+    def __init__(self, pipeline: Pipeline, seed: int, vocab_size: int, kernels: str = "") -> None:
+        self._pipeline = pipeline
+        self._vocab_size = vocab_size
+        self._chooser = new_chooser(pipeline, seed, kernels)
+        self._draws = 0
+
+    def rank(
+        self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
+    ) -> Ranked:
+        """At most `count` candidates for what follows history + path, of those that a grammar allows.
+
+        Raises:
+            ForerunError: nothing is allowed, or a logit is not a number.
+        """
+        wide = widen(logits, self._vocab_size)
+        self._draws += 1
+        wrong, tokens, proposal = self._chooser.draw(
+            wide, history, path, count, self._draws % MOST_SERIALS, allowed
+        )
+        if wrong:  # the reference says what
+            first_best(self._pipeline.processed(wide, history, path, allowed))
+        return Ranked(tokens, proposal[tokens].tolist(), proposal)
 
 
 def core_settings(pipeline: Pipeline, seed: int) -> _core.SamplingSettings:

@@ -9,9 +9,13 @@ import numpy as np
 from forerun.sampling.arithmetic import Doubles, exp, lane_sum
 from forerun.sampling.noise import DRAFT, gumbel, uniforms
 from forerun.sampling.pipeline import Bits, Floats, Ints, Pipeline, first_best
+from forerun.sampling.rules import draw_from
 
 SHORTLIST = 16
 """Candidates that share all chance."""
+
+MOST_SERIALS = 2**24
+"""Draws of a text that have noise of their own."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,9 @@ class CoupledRanker:
 
 class DrawingRanker:
     """For the rejection rule: draws candidates from the draft model's processed distribution, without
-    replacement.
+    replacement, each from what the ones before it have left.
 
-    The draws (the best of scores + Gumbel noise, which is the same thing) come from a stream of noise of
-    their own.
+    This is the reference; `fused.FusedDrawingRanker` draws the same sooner. Arguments as `CoupledRanker`'s.
     """
 
     drawn = True
@@ -97,14 +100,16 @@ class DrawingRanker:
         self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
     ) -> Ranked:
         """At most `count` candidates for what follows history + path, of those that a grammar allows."""
-        chances = self._pipeline.probabilities(widen(logits, self._vocab_size), history, path, allowed)
-        able = np.flatnonzero(chances)
         self._draws += 1  # nodes at one position draw independently of each other, and of earlier steps
-        stream = DRAFT + (self._draws << 8)
-        noise = -np.log(-np.log(uniforms(self._seed, len(history) + len(path), stream, able)))
-        order = np.argsort(-(np.log(chances[able]) + noise), kind="stable")[:count]
-        tokens = able[order]
-        return Ranked(tokens.tolist(), chances[tokens].tolist(), chances)
+        proposal = self._pipeline.probabilities(widen(logits, self._vocab_size), history, path, allowed)
+        stream = DRAFT + (self._draws % MOST_SERIALS << 8)
+        left, tokens = proposal.copy(), []
+        for draw in uniforms(self._seed, len(history) + len(path), stream, np.arange(count)):
+            if not left.any():
+                break
+            tokens.append(draw_from(left, float(draw)))
+            left[tokens[-1]] = 0.0
+        return Ranked(tokens, proposal[tokens].tolist(), proposal)
 
 
 def widen(logits: Floats, vocab_size: int) -> Floats:

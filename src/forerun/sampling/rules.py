@@ -126,6 +126,11 @@ def choose_by_rejection(
         if total <= 0:  # target and proposal are equal but for rounding
             return token
         left /= total
+    return draw_from(left, float(draws[-1]))
+
+
+def draw_from(left: Doubles, draw: float) -> int:
+    """The token whose share holds `draw`, in (0, 1). left: float64 [vocabulary], not all 0, of any sum."""
     bounds = np.cumsum(left)
-    token = int(np.searchsorted(bounds, draws[-1] * bounds[-1], side="right"))
+    token = int(np.searchsorted(bounds, draw * bounds[-1], side="right"))
     return min(token, int(np.flatnonzero(left)[-1]))
