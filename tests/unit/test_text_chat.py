@@ -93,6 +93,12 @@ def test_values_that_are_none_are_left_out() -> None:
     assert text == '{"role": "assistant", "tool_calls": [{"arguments": ["a", 1.5]}]}'
 
 
+def test_text_parts_are_one_text() -> None:
+    parts = [{"type": "text", "text": "See"}, {"type": "text", "text": "here."}]
+    text = render(tokenizer("{{ messages[0].content + '!' }}"), [{"role": "user", "content": parts}])
+    assert text == "See\nhere.!"
+
+
 def test_a_special_token_typed_by_a_user_is_that_token() -> None:
     made = tokenizer("<|start|>{{ messages[0].content }}")
     ids = made.encode(render(made, [{"role": "user", "content": "a<|end|>"}]), add_special=False)

@@ -19,7 +19,8 @@ PATIENCE, MEMORY, LONGEST = 5.0, 512 << 20, 8_000_000
 """Seconds and bytes that a template may take, and characters that it may make: nobody vouches for it."""
 
 Message = Mapping[str, object]
-"""One turn: "role" and "content", and whatever else the template reads ("tool_calls", ...)."""
+"""One turn: "role" and "content", a text or a list of text parts, and whatever else the template reads
+("tool_calls", ...)."""
 
 
 def render(
@@ -77,11 +78,30 @@ def _message(message: Message) -> dict[object, object]:
     """A message as templates expect it: without keys that have no value."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise InputError('a chat message must be an object with a "role" and a "content", both texts')
-    content = message.get("content")  # None where there are tool calls, say; a list of parts
+    content = message.get("content")  # None where there are tool calls, say
     empty = content is None and not message.keys() - {"role", "content"}
     if empty or not isinstance(content, str | list | tuple | None):
-        raise InputError('the "content" of a chat message must be a text')
-    return {_plain(key): _plain(value) for key, value in message.items() if value is not None}
+        raise InputError('the "content" of a chat message must be a text, or a list of text parts')
+    plain = {_plain(key): _plain(value) for key, value in message.items() if value is not None}
+    if isinstance(content, list | tuple):  # few templates know lists, and some print them as they are
+        plain["content"] = "\n".join(_part(part) for part in content)
+    return plain
+
+
+def _part(part: object) -> str:
+    """The text of one of a content's parts."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    text = part.get("text") if isinstance(part, Mapping) else None
+    if kind != "text" or not isinstance(text, str):
+        raise InputError(
+            'a part of a chat message\'s "content" must be a text, {"type": "text", "text": "..."}; '
+            + (
+                f"this one is of type {kind!r}"
+                if isinstance(kind, str) and kind != "text"
+                else "this one is not"
+            )
+        )
+    return text
 
 
 def _plain(value: object) -> object:
