@@ -216,8 +216,7 @@ def check_names(names: str) -> list[str]:
     """
     if not isinstance(names, str):
         refuse("drafter", names, f"a text: {NAMES}")
-    given = [name.strip() for name in CASCADE.sub(",", names).split(",")]
-    found = [AUTO if name == "auto" else head_named(name) for name in given]
+    found = [AUTO if name == "auto" else head_named(name) for name in split_cascade(names)]
     for name in found:
         kind, colon, detail = name.partition(":")
         takes_detail = kind in TAKES_DETAIL or kind in DRAFTER_NAMES
@@ -234,6 +233,21 @@ def check_names(names: str) -> list[str]:
     if len(set(found)) < len(found):
         raise InputError(f"drafter {names!r} names one twice")
     return found
+
+
+def split_cascade(names: str) -> list[str]:
+    """The drafters that commas join, or + before a drafter's name or a head's folder."""
+    given = [name.strip() for name in CASCADE.sub(",", names).split(",")]
+    return [name for part in given for name in _split_at_folders(part)]
+
+
+def _split_at_folders(name: str) -> list[str]:
+    """NAME+DIR, DIR+DIR, ..."""
+    for joint in re.finditer(r"\s*\+\s*", name):
+        folder = name[joint.end() :]
+        if head_named(folder) != folder:
+            return [*_split_at_folders(name[: joint.start()]), folder]
+    return [name]
 
 
 def head_named(name: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from forerun.cli.pictures import Picture, as_svg, as_text
 from forerun.core.tree import DraftTree
+from forerun.roster import split_cascade
 from support.heads import Sizes
 from support.program import error_line, process
 from support.tiny import vocabulary
@@ -41,7 +42,9 @@ def answer(tiny: Path, *options: object) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("name", ["head:{}/eagle3", "{}/medusa", "suffix,eagle3:{}/eagle3"])
+@pytest.mark.parametrize(
+    "name", ["head:{}/eagle3", "{}/medusa", "suffix,eagle3:{}/eagle3", "suffix+{}/eagle3"]
+)
 def test_the_text_is_the_models(tiny: Path, heads: Path, name: str) -> None:
     options = ("--temperature", 0.8, "--seed", 5)
     plain = answer(tiny, "--drafter", "none", *options)
@@ -64,6 +67,16 @@ def test_what_does_not_fit_is_refused(tiny: Path, heads: Path, name: str, why: s
     done = process("generate", "hello", "-m", tiny, "--drafter", name.format(heads))
     assert done.returncode == 2
     assert why in error_line(done)
+
+
+def test_folders_in_cascades(heads: Path) -> None:
+    folder = heads / "a+b" / "c"
+    Sizes().eagle3().save(folder)
+    one, other = f"{heads}/eagle3", str(folder)
+    assert split_cascade(f"suffix + {other}") == ["suffix", other]
+    assert split_cascade(f"{one}+{other}+lookup,skip:2") == [one, other, "lookup", "skip:2"]
+    assert split_cascade(f"draft:/c++/x.gguf,{other}") == ["draft:/c++/x.gguf", other]
+    assert split_cascade("suffix+/no/such/head") == ["suffix+/no/such/head"]
 
 
 def test_a_tree_is_shown(tiny: Path, heads: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from forerun.cli.files import check_writable, write_whole
 from forerun.cli.options import dtype_option, kv_option, load_engine, model_option, threads_option
 from forerun.cli.progress import LateProgress
 from forerun.errors import CheckFailed, InputError
-from forerun.roster import CASCADE
+from forerun.roster import split_cascade
 
 if TYPE_CHECKING:
     from forerun.backends.cpu import CpuBackend
@@ -203,7 +203,7 @@ def _own(engine: Engine, drafters: str, acceptance: float | None) -> list[Contes
 
     names = ["none"]
     for part in filter(None, (part.strip() for part in drafters.split(","))):
-        name = CASCADE.sub(",", part)
+        name = ",".join(split_cascade(part))
         if name not in names:
             engine.check_drafter(name)
             names.append(name)

@@ -67,10 +67,10 @@ def plan(
     from forerun.models.machine import memory_bytes
     from forerun.models.outline import read_outline
     from forerun.planning import make_planner, parse_size
-    from forerun.roster import check_names
+    from forerun.roster import check_names, split_cascade
 
     check_options(dtype=dtype, threads=threads, kv=kv)
-    given = drafter.split(",")
+    given = split_cascade(drafter)
     names = check_names(",".join(name for name in given if name != "eagle") or "none")
     names += ["eagle"] * ("eagle" in given)
     gpu = device == "gpu"

@@ -13,7 +13,7 @@ import click
 from forerun.cli.options import json_option, kv_option, load_engine, model_option
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
-from forerun.roster import CASCADE
+from forerun.roster import split_cascade
 
 if TYPE_CHECKING:
     from forerun.bench.tuner import Arm
@@ -172,7 +172,7 @@ class Search:
         end: float,
     ) -> None:
         self._model = model
-        self._drafters = [CASCADE.sub(",", name) for name in drafters]
+        self._drafters = [",".join(split_cascade(name)) for name in drafters]
         self._sizes = sizes
         self._dtypes = dtypes
         self._threads = threads

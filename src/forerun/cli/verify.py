@@ -21,7 +21,7 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import LateProgress
 from forerun.errors import CheckFailed, InputError
-from forerun.roster import CASCADE, check_names
+from forerun.roster import check_names, split_cascade
 from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _names(text: str) -> list[str]:
     asked = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
     if not asked:
         raise InputError("--drafter names no drafter")
-    names = [CASCADE.sub(",", name) for name in asked]
+    names = [",".join(split_cascade(name)) for name in asked]
     for name in names:
         check_names(name)
     return names
