@@ -184,6 +184,16 @@ def test_options(tiny: Path, options: str) -> None:
     refused("generate", "-m", tiny, "hello", *options.split())
 
 
+@pytest.mark.parametrize(
+    "options", ["--regex [", "--json-schema {}x", "--grammar start:nothing", "--stop-token 999999"]
+)
+def test_known_before_weights_are_read(tiny: Path, options: str) -> None:
+    """Nobody gets so far as to notice that there is no memory for them."""
+    line = refused("generate", "-m", tiny, "hello", "--memory", 1, *options.split())
+    assert "are allowed" not in line
+    assert "are allowed" in refused("generate", "-m", tiny, "hello", "--memory", 1)
+
+
 def test_an_empty_stop_string(tiny: Path) -> None:
     assert "--stop is empty" in refused("generate", "-m", tiny, "hello", "--stop", "")
 

@@ -28,6 +28,7 @@ from forerun.cli.pictures import TreeWatcher, as_svg, as_text
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import read_stdin, say
 from forerun.errors import ForerunError, InputError
+from forerun.sampling.grammar import check_grammar
 from forerun.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ def generate(
         acceptance=acceptance,
         logprobs=logprobs,
     )
+    _check_early(params, model)
     engine = load_engine(
         model,
         drafter=drafter,
@@ -218,6 +220,17 @@ def _read_prompt(prompt: str, raw: bool) -> str:
     if not (text if raw else text.strip()):
         raise InputError("the prompt is empty; give a text as PROMPT, or - to read standard input")
     return text
+
+
+def _check_early(params: SamplingParams, model: str) -> None:
+    """Refuse a grammar that cannot be read, and ids that are no tokens, before weights are read."""
+    check_grammar(params)
+    if params.logit_bias or params.banned_tokens or params.allowed_tokens or params.stop_tokens:
+        from forerun.models.checkpoint import open_checkpoint
+        from forerun.models.hub import resolve_model
+        from forerun.sampling.pipeline import Pipeline
+
+        Pipeline(params, open_checkpoint(resolve_model(model)).config.vocab_size, (), 0)
 
 
 def _text_or_file(option: str, value: str | None) -> str | None:

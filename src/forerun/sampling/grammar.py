@@ -107,17 +107,10 @@ class Grammars:
         return self._kept[asked]
 
     def _compile(self, kind: str, text: str) -> Grammar:
-        try:
-            from llguidance import LLMatcher
-        except ImportError as error:
-            raise InputError(
-                f"to follow a {NAMES[kind]} the package llguidance is needed, and it cannot be imported "
-                f"({error}); install it with: pip install llguidance"
-            ) from error
-
+        matchers = _matchers(kind)
         if self._tokens is None:
             self._tokens = _tokens_for(self._vocabulary, self._end_tokens)
-        matcher = LLMatcher(self._tokens, _definition(kind, text), log_level=0)
+        matcher = matchers(self._tokens, _definition(kind, text), log_level=0)
         if matcher.is_error():
             raise InputError(f"the {NAMES[kind]} cannot be used: {reason(matcher.get_error())}")
         size = self._vocabulary.vocab_size
@@ -133,6 +126,33 @@ class Grammars:
                 "when a draft is wrong; use lazy or suffix="
             )
         return Grammar(NAMES[kind], matcher, size)
+
+
+def check_grammar(params: SamplingParams) -> None:
+    """Refuse what no vocabulary makes right, before a model is read.
+
+    Raises:
+        InputError: the grammar that is asked for cannot be read.
+    """
+    asked = _asked(params)
+    if asked is None:
+        return
+    kind, text = asked
+    matchers = _matchers(kind)
+    message = matchers.validate_grammar(_definition(kind, text), None)
+    if message:
+        raise InputError(f"the {NAMES[kind]} cannot be used: {reason(message)}")
+
+
+def _matchers(kind: str) -> type[LLMatcher]:
+    try:
+        from llguidance import LLMatcher
+    except ImportError as error:
+        raise InputError(
+            f"to follow a {NAMES[kind]} the package llguidance is needed, and it cannot be imported "
+            f"({error}); install it with: pip install llguidance"
+        ) from error
+    return LLMatcher
 
 
 def reason(message: str) -> str:
