@@ -6,6 +6,7 @@ see `Allowance`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -203,8 +204,8 @@ class Allowance:
         if (self._used + size) * MARGIN > self._limit:
             raise InputError(
                 f"{what} needs {megabytes(size)} more, and {megabytes(self._used)} of the "
-                f"{megabytes(self._limit)} allowed are taken; allow more, or use a shorter context or "
-                "fewer texts at once"
+                f"{megabytes(self._limit)} allowed are taken; allow {enough(self._used + size)}, or use a "
+                "shorter context or fewer texts at once"
             )
         self._used += size
 
@@ -269,14 +270,19 @@ def keep_within(planner: Planner, limit: int, context: int | None) -> int:
     plan = planner.at(context or SMALLEST_CONTEXT)
     parts = ", ".join(f"{share.name} {megabytes(share.total)}" for share in plan.shares if share.total)
     hint = (
-        f"a context of {largest} fits (--context auto takes it)"
+        f"or a context of {largest}, which fits (--context auto takes it)"
         if largest >= SMALLEST_CONTEXT
-        else "no context fits: use a smaller dtype or model"
+        else "or use a smaller dtype or model: no context fits"
     )
     raise InputError(
         f"a context of {plan.context} needs {megabytes(plan.total)} ({parts}), and {megabytes(limit)} "
-        f"are allowed, of which 3 % are kept back; {hint}"
+        f"are allowed, of which 3 % are kept back; allow {enough(plan.total)}, {hint}"
     )
+
+
+def enough(total: int) -> str:
+    """The least limit that lets `total` bytes be taken, as `parse_size` reads it."""
+    return f"{math.ceil(total * MARGIN / 1e6)}MB"
 
 
 def parse_size(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,15 @@ from forerun.models.heads import open_head
 from forerun.models.hub import resolve_model
 from forerun.models.memory import bytes_per_forward, kv_bytes_per_token, resident_weights
 from forerun.models.outline import Outline, outline_of, read_outline
-from forerun.planning import Allowance, Planner, fits, keep_within, make_planner, parse_size
+from forerun.planning import (
+    SMALLEST_CONTEXT,
+    Allowance,
+    Planner,
+    fits,
+    keep_within,
+    make_planner,
+    parse_size,
+)
 from forerun.weights.tensor import KINDS
 from support.heads import Sizes
 from support.random_models import random_checkpoint, random_config
@@ -102,8 +111,13 @@ def test_a_limit_is_kept_or_refused_with_the_numbers() -> None:
         InputError, match=r"a context of 2000 needs .* \(model .*, program .*\).*--context auto"
     ):
         keep_within(planner, limit, 2000)
-    with pytest.raises(InputError, match="no context fits"):
+    with pytest.raises(InputError, match="no context fits") as caught:
         keep_within(planner, 1_000_000, None)
+    least = re.search(r"allow (\d+MB),", str(caught.value))
+    assert least
+    assert keep_within(planner, parse_size(least[1]), None) >= SMALLEST_CONTEXT
+    with pytest.raises(InputError):
+        keep_within(planner, parse_size(least[1]) - 10**6, None)
 
 
 def test_drafters_have_their_share(tmp_path: Path) -> None:
