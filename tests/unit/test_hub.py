@@ -18,7 +18,7 @@ from small_models import write_folder, write_gguf
 
 from forerun.errors import InputError
 from forerun.models import hub, known
-from forerun.models.hub import pull_model, resolve_model
+from forerun.models.hub import pull_config, pull_model, resolve_model
 from forerun.models.known import KNOWN, KnownModel, cache_folder, cached_path
 
 
@@ -345,6 +345,19 @@ def test_hub_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exce
     with pytest.raises(InputError, match=words) as caught:
         resolve_model("org/name")
     assert str(caught.value).isprintable()
+
+
+def test_hub_fault_behind_an_empty_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the library says of its cache is not the reason."""
+
+    def download(repo: str, **_: object) -> str:
+        raise LocalEntryNotFoundError("Got: ConnectionError: no route\nAn error") from ConnectionError(
+            "no route"
+        )
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(InputError, match=r"cannot be fetched \(no route\); check the network"):
+        pull_config("org/name")
 
 
 def test_pull_without_network_uses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

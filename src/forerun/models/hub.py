@@ -201,10 +201,13 @@ def _hub_fault(repo: str, error: Exception) -> InputError:
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
+        LocalEntryNotFoundError,
         OfflineModeIsEnabled,
         RepositoryNotFoundError,
     )
 
+    if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # why it had to be there
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return InputError(f"the disk is full while fetching {repo!r}; free some space and run it again")
     if isinstance(error, GatedRepoError):
