@@ -86,7 +86,7 @@ class Engine:
         drafter: the drafter used where a call names none; see `forerun.roster` for the names.
         load_draft: loads a draft model by name.
         measure: gives seconds of a forward by its rows, for the budget; asked once, when it is first needed.
-            Without it every step verifies up to MOST_DRAFTED guesses.
+            Without it every step verifies up to `budgets.MOST_DRAFTED` guesses.
         draft_tokens: guesses to verify a step, whatever they cost; None decides by cost.
         allowance: is asked before memory is taken for a text; None for no limit.
         auto: the drafter that "auto" stands for, and its draft tokens.

@@ -35,9 +35,11 @@ def check_options(*, dtype: str, threads: int | None, kv: str, kernels: str = ""
         raise InputError(f"no cache type {kv!r}; choose one of {', '.join(KV_TYPES)}")
     cores = usable_cores()
     most = max(FEW_THREADS, MOST_THREADS_A_CORE * cores)
-    if threads is not None and (type(threads) is not int or not 1 <= threads <= most):
+    if threads is not None and type(threads) is not int:
+        raise InputError(f"threads is of type {type(threads).__name__}; give a whole number from 1 to {most}")
+    if threads is not None and not 1 <= threads <= most:
         raise InputError(
-            f"{threads!r} threads cannot be used; give a number from 1 to {most}: more than the usable cores,"
+            f"{threads} threads cannot be used; give a number from 1 to {most}: more than the usable cores,"
             f" here {cores}, only slow it down"
         )
     if kernels and kernels not in _core.available_kernels():
