@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
 import pytest
 
 from forerun.cli import commands
+from support.heads import Sizes
+from support.tiny import vocabulary, write_tiny_hf
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+
+
+DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
+EXAMPLES = [
+    pytest.param(code, id=f"{name}-{number}", marks=() if "path/to/" in code else pytest.mark.model)
+    for name, text in DOCUMENTS.items()
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL), 1)
+]
 
 
 def shell_commands(text: str) -> list[str]:
@@ -52,6 +63,45 @@ def test_every_option_is_documented(name: str) -> None:
         if option.startswith("--")
     }
     assert set(re.findall(r"^\| `(?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) == there
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_python_examples_run(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the default model, or with a tiny model and head where an example names paths."""
+    monkeypatch.chdir(tmp_path)
+    write_tiny_hf(tmp_path / "path/to/model")
+    Sizes(target=256, hidden=256, vocab=len(vocabulary()), outputs=100).eagle3().save(
+        tmp_path / "path/to/head"
+    )
+    exec(compile(code, "example", "exec"), {"__name__": "example"})
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_commands_in_examples_can_be_read(name: str) -> None:
+    """Every `forerun ...` of a shell example names commands and options that there are."""
+    for block in re.findall(r"```(?:sh|text)\n(.*?)```", DOCUMENTS[name], re.DOTALL):
+        for name, *arguments in _commands(block):
+            commands.forerun.commands[name].make_context(name, arguments)
+
+
+def _commands(block: str) -> list[list[str]]:
+    """The words behind each `forerun` of a block, up to where its command ends."""
+    joined = re.sub(
+        r" +#.*", "", block.replace("\\\n", " ")
+    )  # shlex would take the line's end with a comment
+    reader = shlex.shlex(joined, posix=True, punctuation_chars="();&|>\n")
+    reader.whitespace, reader.whitespace_split = " \t", True
+    found: list[list[str]] = []
+    inside = False
+    for word in reader:
+        if word == "forerun" and not inside:
+            inside = True
+            found.append([])
+        elif set(word) <= set("();&|>\n"):
+            inside = False
+        elif inside:
+            found[-1].append(word)
+    return found
 
 
 def test_tests_that_are_named_are_there() -> None:
