@@ -33,10 +33,11 @@ from forerun.models.guide import Guide
 from forerun.models.rows import Rows
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRanker, ConstrainedRule, Constraint
+from forerun.sampling.fused import FusedDrawingRanker
 from forerun.sampling.grammar import Grammars
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from forerun.sampling.ranking import CoupledRanker, DrawingRanker
+from forerun.sampling.ranking import CoupledRanker
 from forerun.sampling.rules import CoupledRule, RejectionRule
 from support.tiny import Tiny, write_tiny_gguf
 
@@ -127,7 +128,7 @@ def chaos(task: Task, knows: float) -> Drafter:
 
 def model(task: Task) -> Drafter:
     """The target as its own draft model; it sees the grammar."""
-    rankers = {"coupled": CoupledRanker, "rejection": DrawingRanker}
+    rankers = {"coupled": CoupledRanker, "rejection": FusedDrawingRanker}
     ranker = rankers[task.params.acceptance](task.pipeline(), task.params.seed or 0, task.vocab_size)
     return ModelDrafter(Guide(task.engine.backend, 200), ConstrainedRanker(ranker, task.constraint))
 

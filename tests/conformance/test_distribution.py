@@ -24,9 +24,9 @@ from forerun.drafters.suffix import SuffixConstants, SuffixDrafter
 from forerun.models.guide import Guide
 from forerun.models.rows import Cache, Output, Rows
 from forerun.models.sequence import Sequence as TargetSequence
+from forerun.sampling.fused import FusedDrawingRanker
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from forerun.sampling.ranking import DrawingRanker
 from forerun.sampling.rules import CoupledRule, RejectionRule
 
 VOCAB, LENGTH, DRAWS = 4, 3, 1000
@@ -109,7 +109,7 @@ def model(kind: str, seed: int) -> Drafter:
     with np.errstate(divide="ignore"):
         guide = Guide(TableBackend(np.log(table(kind))), 30)
     pipeline = Pipeline(SamplingParams(temperature=1.0), VOCAB, (), 1)
-    return ModelDrafter(guide, DrawingRanker(pipeline, seed, VOCAB))
+    return ModelDrafter(guide, FusedDrawingRanker(pipeline, seed, VOCAB))
 
 
 def cascade(kind: str, seed: int) -> Drafter:

@@ -15,7 +15,7 @@ from forerun.backends.cpu import CpuBackend  # noqa: E402
 from forerun.models.checkpoint import open_checkpoint  # noqa: E402
 from forerun.models.heads import open_head  # noqa: E402
 from forerun.models.rows import Rows  # noqa: E402
-from forerun.sampling.fused import new_head_ranking  # noqa: E402
+from forerun.sampling.fused import core_settings  # noqa: E402
 from forerun.sampling.params import SamplingParams  # noqa: E402
 from forerun.sampling.pipeline import Pipeline  # noqa: E402
 from forerun.training.batches import Batch  # noqa: E402
@@ -51,7 +51,7 @@ def test_logits_and_chains(kind: type[Eagle] | type[Eagle3], layout: str, tmp_pa
     read = recorded[:, :3] if kind is Eagle3 else recorded[:, 3:]
 
     drafter = _core.EagleDrafter(
-        loaded.core, new_head_ranking(Pipeline(SamplingParams(), VOCAB, (), 1), 0), "f32", 64
+        loaded.core, core_settings(Pipeline(SamplingParams(), VOCAB, (), 1), 0), "f32", 64
     )
     drafter.observe(TEXT[:1], None)
     served = []
