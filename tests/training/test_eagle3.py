@@ -20,9 +20,11 @@ from forerun.models.checkpoint import Checkpoint, open_checkpoint  # noqa: E402
 from forerun.models.heads import open_head  # noqa: E402
 from forerun.training.batches import Batch, Conversations, Place, grouped  # noqa: E402
 from forerun.training.data import open_to_read, open_to_write  # noqa: E402
+from forerun.training.eagle import Eagle  # noqa: E402
 from forerun.training.eagle3 import Eagle3  # noqa: E402
 from forerun.training.eagle_head import Layout  # noqa: E402
 from forerun.training.losses import mean_head_rows, soft_cross_entropy  # noqa: E402
+from forerun.training.means import NAME  # noqa: E402
 from forerun.training.run import Job, train  # noqa: E402
 from forerun.training.trainer import CHECKPOINT, Figures, Progress, Settings  # noqa: E402
 from forerun.training.unrolled import attend  # noqa: E402
@@ -137,6 +139,16 @@ def test_rows_see_nothing_later(checkpoint: Checkpoint) -> None:
         assert not torch.equal(before[step][:, at], by_tokens[step][:, at])
 
 
+def test_rows_that_nothing_needs_are_left_out(checkpoint: Checkpoint) -> None:
+    """What the last step gives for the rows that are wanted does not depend on the others."""
+    batch, wanted = random_batch(), torch.tensor([1, 5, 40, 63])
+    for head in (Eagle3(checkpoint, torch.arange(200)), Eagle(checkpoint, torch.arange(200))):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            *_, whole = head.passes(batch, 2)
+            *_, some = head.passes(batch, 2, wanted)
+        assert torch.allclose(some.float(), whole.flatten(0, 1)[wanted].float(), rtol=0.02, atol=0.02)
+
+
 def test_what_is_judged_at_the_borders(written: Path) -> None:
     data = Conversations(open_to_read([written], 64, 4, 291))
     place = data.training[0]
@@ -153,11 +165,11 @@ def test_what_is_judged_at_the_borders(written: Path) -> None:
 
 
 def test_groups_are_within_bounds() -> None:
-    places = [Place(0, i, 10 + i) for i in range(50)]
+    places = [Place(0, i, 10 + i, 4) for i in range(50)]
     groups = grouped(places, 200)
     assert [place for group in groups for place in group] == places
     assert all(len(group) * max(p.tokens for p in group) <= 200 for group in groups)
-    assert grouped([Place(0, 0, 500)], 200) == [[Place(0, 0, 500)]]
+    assert grouped([Place(0, 0, 500, 4)], 200) == [[Place(0, 0, 500, 4)]]
 
 
 def job(model: Path, folder: Path, data: Path, epochs: float, steps: int = 2, kind: str = "eagle3") -> Job:
@@ -186,7 +198,9 @@ def test_resumed_training_is_the_same(kind: str, model: Path, written: Path, tmp
     for batches in (3, 9):
         with pytest.raises(KeyboardInterrupt):
             train(job(model, tmp_path / "parts", written, 1.5, kind=kind), Interrupt(batches), nothing)
+    assert (tmp_path / "parts" / NAME).exists()
     parts = train(job(model, tmp_path / "parts", written, 1.5, kind=kind), nothing, nothing)
+    assert not (tmp_path / "parts" / NAME).exists()
     assert parts == whole
     one, other = (read_safetensors(tmp_path / x / "model.safetensors") for x in ("whole", "parts"))
     assert one.keys() == other.keys()

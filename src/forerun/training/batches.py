@@ -44,11 +44,22 @@ class Batch:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a conversation is, and how long."""
+    """Where a conversation is, how long, and how much of it comes before its answer."""
 
     store: int
     place: int
     tokens: int
+    answer: int
+
+    @property
+    def first(self) -> int:
+        """The first row that is wanted."""
+        return max(self.answer - 2, 0)
+
+    @property
+    def wanted(self) -> int:
+        """How many rows are wanted."""
+        return max(self.tokens - 2 - self.first, 0)
 
 
 class Conversations:
@@ -77,7 +88,7 @@ class Conversations:
             for at, record in enumerate(store.index[:count]):
                 if record["tokens"] < least or record["answer"] >= min(record["tokens"], longest):
                     continue
-                place = Place(s, at, min(int(record["tokens"]), longest))
+                place = Place(s, at, min(int(record["tokens"]), longest), int(record["answer"]))
                 if int(record["number"]) // 2 % apart:
                     self.training.append(place)
                 else:
@@ -108,7 +119,7 @@ class Conversations:
             one, n = self.stores[place.store].conversation(place.place), place.tokens
             tokens[at, :n] = one.tokens[:n]
             features[at, : n - 1] = one.features[: n - 1]
-            wanted[at, max(one.answer - 2, 0) : n - 2] = True
+            wanted[at, place.first : place.first + place.wanted] = True
         bits = torch.from_numpy(features.view(np.int16)).view(torch.bfloat16)
         return Batch(torch.from_numpy(tokens), bits, torch.from_numpy(wanted))
 
@@ -143,6 +154,11 @@ def in_batches(conversations: Conversations, places: Sequence[Place], rows: int)
 def following(batch: Batch) -> torch.Tensor:
     """The target's final state one row on, from which token i + 2 is chosen: [batch, rows, hidden]."""
     return F.pad(batch.features[:, 1:, -1], (0, 0, 0, 1))
+
+
+def rows_of(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Some of all conversations' rows, int64 [n]: [conversations, rows, size] to [n, size]."""
+    return x.flatten(0, 1).index_select(0, rows)
 
 
 def later(x: torch.Tensor, rows: int) -> torch.Tensor:

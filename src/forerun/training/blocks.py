@@ -67,11 +67,16 @@ class Attention(nn.Module):
 
     def merge(self, heads: Tensor) -> Tensor:
         """[batch, heads, rows, head_dim] to [batch, rows, hidden]."""
-        out: Tensor = self.o_proj(heads.transpose(1, 2).flatten(2))
+        out: Tensor = self.o_proj(side_by_side(heads))
         return out
 
     def _spread(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.groups, 1)
+
+
+def side_by_side(heads: Tensor) -> Tensor:
+    """[batch, heads, rows, head_dim] to [batch, rows, heads * head_dim]."""
+    return heads.transpose(1, 2).flatten(2)
 
 
 class MLP(nn.Module):

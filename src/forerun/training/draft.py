@@ -115,10 +115,20 @@ class Draft(nn.Module):
             x = layer(x, tables)
         return later(self.norm(x), 1)
 
-    def loss(self, batch: Batch) -> tuple[Tensor, float]:
+    @property
+    def width(self) -> int:
+        """Of a mean head row."""
+        return self.config.hidden_size
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Tensor:
+        """As `EagleHead.targets`, of this model's own head."""
+        head = self.embedding[self.vocabulary]
+        return mean_head_rows(following(batch)[batch.wanted], self.target_head, head)
+
+    def loss(self, batch: Batch, means: Tensor) -> tuple[Tensor, float]:
         """The cross-entropy a token."""
         head = self.embedding[self.vocabulary]
-        means = mean_head_rows(following(batch)[batch.wanted], self.target_head, head)
         entropy = soft_cross_entropy(self.states(batch)[batch.wanted], head, means) / max(len(means), 1)
         return entropy, float(entropy.detach())
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.heads.save import save_eagle
-from forerun.training.batches import Batch, following
-from forerun.training.blocks import MLP, Attention, RMSNorm, Rotary
+from forerun.training.batches import Batch, following, rows_of
+from forerun.training.blocks import MLP, Attention, RMSNorm, Rotary, side_by_side
 from forerun.training.eagle_head import EagleHead, Layout
-from forerun.training.losses import mean_head_rows, soft_cross_entropy
+from forerun.training.losses import soft_cross_entropy
 from forerun.training.unrolled import attend
 from forerun.training.weights import layer_weights
 
@@ -41,8 +41,8 @@ class Layer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
 
     def finish(self, state: Tensor, attended: Tensor) -> Tensor:
-        """The rest of the layer after attention."""
-        state = state + self.self_attn.merge(attended)
+        """The rest of the layer after attention, whose heads lie side by side."""
+        state = state + self.self_attn.o_proj(attended)
         out: Tensor = state + self.mlp(self.post_attention_layernorm(state))
         return out
 
@@ -77,7 +77,9 @@ class Eagle(EagleHead):
                 getattr(layer.mlp, part).weight.copy_(last[f"mlp.{part}.weight"])
             layer.post_attention_layernorm.weight.copy_(last["post_attention_layernorm.weight"])
 
-    def passes(self, batch: Batch, steps: int, noise: float = 0.0) -> Iterator[Tensor]:
+    def passes(
+        self, batch: Batch, steps: int, wanted: Tensor | None = None, noise: float = 0.0
+    ) -> Iterator[Tensor]:
         embedded = self.embedding[batch.tokens[:, 1:]]
         tables = self._rotary.tables(embedded.shape[1], embedded.device)
         layer = self.layers[0]
@@ -93,19 +95,22 @@ class Eagle(EagleHead):
             q, k, v = layer.self_attn.project(joined, tables)
             keys.append(k)
             vals.append(v)
-            state = layer.finish(joined, attend(q, keys, vals))
+            attended = side_by_side(attend(q, keys, vals))
+            if wanted is not None and step == steps - 1:
+                joined, attended = rows_of(joined, wanted), rows_of(attended, wanted)
+            state = layer.finish(joined, attended)
             yield state
 
     def said(self, state: Tensor) -> Tensor:
         return state
 
-    def loss(self, batch: Batch) -> tuple[Tensor, float]:
+    def loss(self, batch: Batch, means: Tensor) -> tuple[Tensor, float]:
         """The loss to minimise, and the cross-entropy a token."""
         rows = batch.wanted.flatten().nonzero()[:, 0]
-        ahead = following(batch).flatten(0, 1)[rows]
-        state = next(self.passes(batch, 1, NOISE)).flatten(0, 1)[rows].float()
-        entropy = soft_cross_entropy(state, self.head, mean_head_rows(ahead, self.head)) / max(len(rows), 1)
-        distance = F.smooth_l1_loss(state, ahead.float(), reduction="sum") / max(state.numel(), 1)
+        state = next(self.passes(batch, 1, rows, NOISE)).float()
+        entropy = soft_cross_entropy(state, self.head, means) / max(len(rows), 1)
+        ahead = following(batch)[batch.wanted].float()
+        distance = F.smooth_l1_loss(state, ahead, reduction="sum") / max(state.numel(), 1)
         return distance + ENTROPY_WEIGHT * entropy, float(entropy.detach())
 
     def save(self, folder: Path, target: str, layout: Layout = "small") -> None:

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.heads.save import save_eagle3
-from forerun.training.batches import Batch, following
-from forerun.training.blocks import MLP, Attention, RMSNorm, Rotary
+from forerun.training.batches import Batch, rows_of
+from forerun.training.blocks import MLP, Attention, RMSNorm, Rotary, side_by_side
 from forerun.training.eagle_head import EagleHead, Layout
-from forerun.training.losses import mean_head_rows, soft_cross_entropy
+from forerun.training.losses import soft_cross_entropy
 from forerun.training.unrolled import attend
 from forerun.training.weights import layer_weights, values
 
@@ -47,8 +47,8 @@ class Layer(nn.Module):
         return torch.cat([self.input_layernorm(embedded), self.hidden_norm(state)], -1)
 
     def finish(self, state: Tensor, attended: Tensor) -> Tensor:
-        """The rest of the layer after attention."""
-        state = state + self.self_attn.merge(attended)
+        """The rest of the layer after attention, whose heads lie side by side."""
+        state = state + self.self_attn.o_proj(attended)
         out: Tensor = state + self.mlp(self.post_attention_layernorm(state))
         return out
 
@@ -92,7 +92,7 @@ class Eagle3(EagleHead):
             self.midlayer.hidden_norm.weight.copy_(last["input_layernorm.weight"])
             self.midlayer.post_attention_layernorm.weight.copy_(last["post_attention_layernorm.weight"])
 
-    def passes(self, batch: Batch, steps: int) -> Iterator[Tensor]:
+    def passes(self, batch: Batch, steps: int, wanted: Tensor | None = None) -> Iterator[Tensor]:
         embedded = self.embedding[batch.tokens[:, 1:]]
         tables = self._rotary.tables(embedded.shape[1], embedded.device)
         attention = self.midlayer.self_attn
@@ -105,16 +105,18 @@ class Eagle3(EagleHead):
             q, k, v = attention.project(self.midlayer.inputs(embedded, state), tables)
             keys.append(k)
             vals.append(v)
-            state = self.midlayer.finish(state, attend(q, keys, vals))
+            attended = side_by_side(attend(q, keys, vals))
+            if wanted is not None and step == steps - 1:
+                state, attended = rows_of(state, wanted), rows_of(attended, wanted)
+            state = self.midlayer.finish(state, attended)
             yield state
 
-    def loss(self, batch: Batch) -> tuple[Tensor, float]:
+    def loss(self, batch: Batch, means: Tensor) -> tuple[Tensor, float]:
         """The loss to minimise, and the first step's cross-entropy a token."""
         rows = batch.wanted.flatten().nonzero()[:, 0]
-        means = mean_head_rows(following(batch).flatten(0, 1)[rows], self.head)
         total, first = torch.zeros((), device=rows.device), 0.0
-        for step, state in enumerate(self.passes(batch, self.steps)):
-            states = self.said(state.flatten(0, 1)[rows])
+        for step, state in enumerate(self.passes(batch, self.steps, rows)):
+            states = self.said(state if step == self.steps - 1 else rows_of(state, rows))
             entropy = soft_cross_entropy(states, self.head, means) / max(len(rows), 1)
             total = total + STEP_WEIGHT**step * entropy
             if not step:

@@ -16,9 +16,10 @@ from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.heads.save import EagleSettings
 from forerun.models.rope import plain
-from forerun.training.batches import Batch
+from forerun.training.batches import Batch, following
 from forerun.training.data import feature_taps
 from forerun.training.export import rope_theta
+from forerun.training.losses import mean_head_rows
 from forerun.training.weights import head_rows, values
 
 Layout = Literal["small", "original", "speculators"]
@@ -48,16 +49,27 @@ class EagleHead(nn.Module):
         places[vocabulary] = torch.arange(len(vocabulary))
         self.register_buffer("places", places, persistent=False)
 
-    def passes(self, batch: Batch, steps: int) -> Iterator[Tensor]:
+    def passes(self, batch: Batch, steps: int, wanted: Tensor | None = None) -> Iterator[Tensor]:
         """The layer's output of each step, which the next is fed by: [conversations, rows, hidden].
 
-        Row i of step k is fed by row i - k of the target's states; the first k rows mean nothing.
+        Row i of step k is fed by row i - k of the target's states; the first k rows mean nothing. `wanted`,
+        int64 [n]: of the last step, which feeds no other, only these of all rows: [n, hidden].
         """
         raise NotImplementedError
 
     def said(self, state: Tensor) -> Tensor:
         """What the output head reads of the layer's output, any shape."""
         raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        """Of a mean head row."""
+        return self.config.hidden_size
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Tensor:
+        """The mean head rows of the wanted rows, bfloat16 [n, hidden]."""
+        return mean_head_rows(following(batch)[batch.wanted], self.head)
 
     @torch.no_grad()
     def guesses(self, batch: Batch, depth: int, best: int = 4) -> tuple[Tensor, Tensor]:

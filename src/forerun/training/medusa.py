@@ -58,9 +58,18 @@ class Medusa(nn.Module):
             found.append(state)
         return found
 
-    def loss(self, batch: Batch) -> tuple[Tensor, float]:
+    @property
+    def width(self) -> int:
+        """Of a mean head row."""
+        return self.hidden
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Tensor:
+        """As `EagleHead.targets`."""
+        return mean_head_rows(following(batch)[batch.wanted], self.output)
+
+    def loss(self, batch: Batch, means: Tensor) -> tuple[Tensor, float]:
         """The loss to minimise, and the first head's cross-entropy a token."""
-        means = mean_head_rows(following(batch)[batch.wanted], self.output)
         everywhere = torch.zeros(*batch.wanted.shape, self.hidden, dtype=means.dtype, device=means.device)
         everywhere[batch.wanted] = means
         total, first = torch.zeros((), device=means.device), 0.0

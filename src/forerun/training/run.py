@@ -13,6 +13,7 @@ from forerun import text
 from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint, open_checkpoint
 from forerun.models.hub import resolve_model
+from forerun.training import means
 from forerun.training.batches import Conversations
 from forerun.training.data import open_to_read
 from forerun.training.draft import Draft, Shape
@@ -20,6 +21,7 @@ from forerun.training.eagle import Eagle
 from forerun.training.eagle3 import Eagle3
 from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.export import Recipe, model_card
+from forerun.training.means import KeptMeans
 from forerun.training.medusa import Medusa
 from forerun.training.trainer import Figures, Progress, Settings, Trainer, read_checkpoint
 
@@ -89,7 +91,8 @@ def train(
         "draft": [job.hidden, job.layers],
     }
     about = {"kind": job.kind, "shape": shape[job.kind], "rate": job.settings.rate, "seed": job.settings.seed}
-    trainer = Trainer(module, data, job.folder, job.settings, about)
+    kept = _kept(job, data, module.width, fresh=state is None)
+    trainer = Trainer(module, data, job.folder, job.settings, about, kept)
     if state is not None:
         trainer.resume(state)
     recipe = Recipe(job.kind, job.model, job.command, data.tokens)
@@ -99,9 +102,21 @@ def train(
         tell(trainer.at, figures)
 
     trainer.run(show, keep)
+    if kept is not None:
+        kept.remove()
     figures = trainer.judge()
     keep(figures)
     return figures
+
+
+def _kept(job: Job, data: Conversations, width: int, fresh: bool) -> KeptMeans | None:
+    """The file that spares later passes over the data a part of their work, if there will be any."""
+    if fresh:
+        (job.folder / means.NAME).unlink(missing_ok=True)
+    once = job.settings.minutes is None and (job.settings.epochs or 1) <= 1
+    if once or not means.room_for_means(job.folder, data, width):
+        return None
+    return KeptMeans(job.folder, data, width)
 
 
 def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[str, Any] | None) -> Any:

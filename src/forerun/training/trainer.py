@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from forerun.errors import InputError
-from forerun.training.batches import Batch, Conversations, in_batches
+from forerun.training.batches import Batch, Conversations, Place, in_batches
+from forerun.training.means import KeptMeans
 
 CHECKPOINT = "checkpoint.pt"
 WARM_UP = 0.02
@@ -28,7 +29,10 @@ LEAST_RATE = 0.02
 class Student(Protocol):
     """What can be trained; a torch module."""
 
-    def loss(self, batch: Batch) -> tuple[Tensor, float]:
+    def targets(self, batch: Batch) -> Tensor:
+        """What the loss needs of the target's distributions at the wanted rows: bfloat16 [n, `width`]."""
+
+    def loss(self, batch: Batch, means: Tensor) -> tuple[Tensor, float]:
         """The loss to minimise and a figure to show: the cross-entropy of its first guess."""
 
     def guesses(self, batch: Batch, depth: int) -> tuple[Tensor, Tensor]:
@@ -100,13 +104,20 @@ class Trainer:
         folder: for the checkpoint.
         settings: how.
         about: what a checkpoint must agree with to be gone on from.
+        kept: keeps what `module.targets` gives from one pass over the data to the next.
     """
 
     def __init__(
-        self, module: Any, data: Conversations, folder: Path, settings: Settings, about: Mapping[str, object]
+        self,
+        module: Any,
+        data: Conversations,
+        folder: Path,
+        settings: Settings,
+        about: Mapping[str, object],
+        kept: KeptMeans | None = None,
     ) -> None:
         self.module, self.data, self.folder, self.settings = module, data, folder, settings
-        self.about = dict(about)
+        self.about, self.kept = dict(about), kept
         trained = [p for p in module.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
         self.at = Progress()
@@ -135,7 +146,7 @@ class Trainer:
                     if self.spent() >= 1:
                         return
                     self._seed_noise()
-                    self._train(self.data.batch(groups[self.at.batch]))
+                    self._train(groups[self.at.batch])
                     self.at.batch += 1
                     show(self.at, self.spent())
                     if monotonic() - saved > 60 * self.settings.checkpoint_minutes:
@@ -166,13 +177,13 @@ class Trainer:
         place = np.random.SeedSequence((self.settings.seed, self.at.epoch, self.at.batch))
         torch.manual_seed(int(place.generate_state(1)[0]))
 
-    def _train(self, batch: Batch) -> None:
+    def _train(self, places: list[Place]) -> None:
         start = monotonic()
-        batch = self._here(batch)
+        batch = self._here(self.data.batch(places))
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate()
         with torch.autocast(self.device.type, torch.bfloat16):
-            loss, first = self.module.loss(batch)
+            loss, first = self.module.loss(batch, self._targets(batch, places))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
         self.optimizer.step()
@@ -181,6 +192,15 @@ class Trainer:
         at.loss = first if not at.tokens else 0.98 * at.loss + 0.02 * first
         at.tokens += batch.size
         at.seconds += monotonic() - start
+
+    def _targets(self, batch: Batch, places: list[Place]) -> Tensor:
+        found = None if self.kept is None else self.kept.read(places)
+        if found is not None:
+            return found.to(self.device)
+        means: Tensor = self.module.targets(batch)
+        if self.kept is not None:
+            self.kept.keep(places, means)
+        return means
 
     def judge(self) -> Figures:
         """Try the student on held-out text."""
