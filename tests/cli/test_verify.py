@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,6 +125,18 @@ def test_distribution(endless: Path, prompts: Path, capsys: pytest.CaptureFixtur
     assert run([*distribution(endless, prompts, 300), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert all(0 < d["p_value"] <= 1 for d in found["distributions"])
+
+
+def test_a_distribution_of_guesses_that_are_right(
+    endless: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model is its own draft model; what is told says so, and that another's guesses never were right."""
+    assert run([*distribution(endless, prompts, 200), "--drafter", f"draft:{endless},lookup"]) == 0
+    shown = capsys.readouterr()
+    itself, lookup = shown.out.splitlines()[0], shown.out.splitlines()[-1]
+    right, drafted = map(int, re.findall(r"(\d+) of (\d+) guesses right", itself)[0])
+    assert 0 < right <= drafted
+    assert ("0 of" in lookup) == ("drafter lookup: none of its guesses" in shown.err)
 
 
 def test_a_wrong_distribution_is_found(

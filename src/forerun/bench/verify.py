@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -126,6 +126,7 @@ class Distribution:
     Attributes:
         place: 0 for the first token; 1 for the second, after the first one that came most often.
         draws: how many.
+        drafted, accepted: guesses that were verified in all of the prompt's answers, and how many were right.
         statistic: Pearson's chi-square over tokens expected at least five times, the rest as one.
         p_value: how often a sample of the target itself is at least as far off.
     """
@@ -134,38 +135,55 @@ class Distribution:
     drafter: str
     place: int
     draws: int
+    drafted: int
+    accepted: int
     statistic: float
     p_value: float
 
 
 def distributions(
-    engine: Engine, prompt: Prompt, drafter: str, params: SamplingParams, *, draws: int, raw: bool = False
+    engine: Engine,
+    prompt: Prompt,
+    drafter: str,
+    params: SamplingParams,
+    *,
+    draws: int,
+    raw: bool = False,
+    drawn: Callable[[], None] = lambda: None,
 ) -> Iterator[Distribution]:
-    """The first two tokens of `draws` answers, seeds params.seed, params.seed + 1, ..."""
+    """The first two tokens of `draws` answers, seeds params.seed, params.seed + 1, ...
+
+    `params.max_tokens` must leave room for guesses at the second token: 3 or more. `drawn` is called after
+    each answer.
+    """
     ids = engine.encode(prompt.text if raw else [{"role": "user", "content": prompt.text}])
     first_seed = params.seed or 0
-    pairs, last = [], None
+    pairs, last, drafted, accepted = [], None, 0, 0
     for draw in range(draws):
         each = replace(params, seed=first_seed + draw)
         last = _write(engine, ids, each, drafter, last)
         pairs.append(tuple(last.result.tokens[:2]))
+        drawn()
+        counts = last.result.report.drafters.values()
+        drafted += sum(count.drafted for count in counts)
+        accepted += sum(count.accepted for count in counts)
+
+    def judged(place: int, prefix: list[int], tokens: npt.NDArray[np.int64]) -> Distribution:
+        statistic, p_value = _judge(engine, place, prefix, tokens, params)
+        return Distribution(prompt, drafter, place, len(tokens), drafted, accepted, statistic, p_value)
+
     firsts = np.array([pair[0] for pair in pairs])
-    yield _judge(engine, prompt, drafter, 0, ids, firsts, params)
+    yield judged(0, ids, firsts)
     most = int(np.bincount(firsts).argmax())
     seconds = np.array([pair[1] for pair in pairs if len(pair) > 1 and pair[0] == most])
     if len(seconds) >= 100:
-        yield _judge(engine, prompt, drafter, 1, [*ids, most], seconds, params)
+        yield judged(1, [*ids, most], seconds)
 
 
 def _judge(
-    engine: Engine,
-    prompt: Prompt,
-    drafter: str,
-    place: int,
-    prefix: list[int],
-    tokens: npt.NDArray[np.int64],
-    params: SamplingParams,
-) -> Distribution:
+    engine: Engine, place: int, prefix: list[int], tokens: npt.NDArray[np.int64], params: SamplingParams
+) -> tuple[float, float]:
+    """Chi-square and p-value of tokens that came after `prefix`."""
     config = engine.backend.config
     pipeline = Pipeline(params, config.vocab_size, config.eos_token_ids, len(prefix) - place)
     history = np.array(prefix, dtype=np.int32)
@@ -178,7 +196,7 @@ def _judge(
     statistic = float(off[chances > 0].sum())
     impossible = bool(counts[expected == 0].sum())  # a token that the target never writes
     p_value = 0.0 if impossible else _upper_tail(statistic, int((chances > 0).sum()) - 1)
-    return Distribution(prompt, drafter, place, len(tokens), statistic, p_value)
+    return statistic, p_value
 
 
 def _upper_tail(statistic: float, freedom: int) -> float:

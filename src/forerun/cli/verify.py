@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from forerun.cli.options import (
     threads_option,
 )
 from forerun.cli.progress import LateProgress
+from forerun.cli.streams import say
 from forerun.errors import CheckFailed, InputError
 from forerun.roster import check_names, split_cascade
 from forerun.sampling.params import SamplingParams
@@ -27,10 +29,12 @@ from forerun.sampling.params import SamplingParams
 if TYPE_CHECKING:
     from forerun.bench.prompts import Prompt
     from forerun.bench.record import Record
-    from forerun.bench.verify import Comparison
+    from forerun.bench.verify import Comparison, Distribution
     from forerun.engine import Engine
 
 LEAST_P = 1e-3
+SEVERAL = 4
+"""Guesses a step where the rejection rule is put to the test: whether they pay does not matter there."""
 
 
 @click.command()
@@ -112,7 +116,7 @@ def verify(
         context=None,
         threads=threads,
         kernels=kernels,
-        draft_tokens=draft_tokens,
+        draft_tokens=SEVERAL if distribution and draft_tokens is None else draft_tokens,
     )
     for name in names:
         engine.check_drafter(name)
@@ -276,33 +280,28 @@ def _check_distributions(
 ) -> None:
     from forerun.bench.verify import distributions
 
-    params = SamplingParams(max_tokens=2, temperature=temperature, seed=seed, acceptance="rejection")
-    found = []
-    with LateProgress("drawing") as progress:
-        for i, prompt in enumerate(prompts):
-            for drafter in drafters:
-                found += list(distributions(engine, prompt, drafter, params, draws=draws, raw=raw))
-            progress(i + 1, len(prompts))
+    params = SamplingParams(max_tokens=3, temperature=temperature, seed=seed, acceptance="rejection")
+    found: list[Distribution] = []
+    total = len(prompts) * len(drafters) * draws
+    try:
+        with LateProgress("drawing") as progress:
+            made = itertools.count(1)
+            for prompt, drafter in itertools.product(prompts, drafters):
+                found += distributions(
+                    engine, prompt, drafter, params, draws=draws, raw=raw,
+                    drawn=lambda: progress(next(made), total),
+                )  # fmt: skip
+    finally:  # what is done is told after Ctrl-C too
+        if not as_json:
+            for one in found:
+                print(_distribution_line(one))
     least = LEAST_P / len(found)
     if as_json:
-        rows = [
-            {
-                "prompt": d.prompt.name,
-                "drafter": _shown(d.drafter),
-                "place": d.place,
-                "draws": d.draws,
-                "chi_square": d.statistic,
-                "p_value": d.p_value,
-            }
-            for d in found
-        ]
+        rows = [_distribution_dict(one) for one in found]
         print(json.dumps({"temperature": temperature, "least_p_value": least, "distributions": rows}))
-    else:
-        for d in found:
-            print(
-                f"prompt {d.prompt.name}, drafter {_shown(d.drafter)}, token {d.place + 1}: {d.draws} draws, "
-                f"chi-square {d.statistic:.1f}, p = {d.p_value:.3g}"
-            )
+    for drafter in drafters:
+        if not any(one.accepted for one in found if one.drafter == drafter):
+            say(f"drafter {_shown(drafter)}: none of its guesses was right, so only refusals were tested")
     worst = min(found, key=lambda d: d.p_value)
     if worst.p_value < least:
         raise CheckFailed(
@@ -310,3 +309,24 @@ def _check_distributions(
             " drawn from the target's distribution"
             f" (chi-square {worst.statistic:.1f}, p = {worst.p_value:.2g})"
         )
+
+
+def _distribution_line(one: Distribution) -> str:
+    return (
+        f"prompt {one.prompt.name}, drafter {_shown(one.drafter)}, token {one.place + 1}: {one.draws} draws,"
+        f" chi-square {one.statistic:.1f}, p = {one.p_value:.3g};"
+        f" {one.accepted} of {one.drafted} guesses right"
+    )
+
+
+def _distribution_dict(one: Distribution) -> dict[str, object]:
+    return {
+        "prompt": one.prompt.name,
+        "drafter": _shown(one.drafter),
+        "place": one.place,
+        "draws": one.draws,
+        "drafted": one.drafted,
+        "accepted": one.accepted,
+        "chi_square": one.statistic,
+        "p_value": one.p_value,
+    }
