@@ -2,14 +2,14 @@
 
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "runtime/fences.h"
 
 namespace forerun {
 namespace {
 
-constexpr int kRowBlock = 64;  // rows whose outputs a thread holds at a time
+constexpr int kRowBlock = 64;       // rows whose outputs a thread holds at a time
+constexpr size_t kAsked = 8192;     // bytes of weights asked for before they are read
 
 size_t round64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -33,6 +33,11 @@ class Workspace {
   uint8_t* base_;
   size_t used_ = 0;
 };
+
+void ask_from(const PackedLinear& w, int64_t tile) {
+  const size_t at = static_cast<size_t>(tile) * w.view().tile_bytes, bytes = std::min(kAsked, w.bytes() - at);
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(w.view().data + at + i, 0, 2);
+}
 
 }  // namespace
 
@@ -84,7 +89,7 @@ void Forward::work(Member& me) noexcept {
     lap(me, &Profile::attention);
     project_out(me, layer);
     gate_and_up(me, layer);
-    project_down(me, layer);
+    project_down(me, l);
     lap(me, &Profile::linear);
   }
   last_state(me);
@@ -112,6 +117,16 @@ void Forward::prepare_all(const Prepared& into, unsigned kinds, int inputs, int6
       k_.prepare(k, x, inputs, 0, inputs, prepared_row(into, k, inputs, i));
       if (k == RowKind::q8) k_.refine(x, inputs, prepared_row(into, k, inputs, i));
     }
+}
+
+void Forward::ask_for(const Member& me, const PackedLinear& w) const {
+  const int tiles = w.view().tiles;
+  ask_from(w, own_begin(me, tiles, piece(tiles)));
+}
+
+void Forward::ask_for_heads(const Member& me, const LayerWeights& layer) const {
+  const HeadUnit unit = head_unit(layer, own_begin(me, head_units(), 1));
+  ask_from(unit.w, unit.tile);
 }
 
 // Copies hidden state `state` of all rows where it was asked for.
@@ -165,31 +180,30 @@ void Forward::project_heads(Member& me, const LayerWeights& layer, int index) {
 
 template <class Rows>
 void Forward::project_from(Member& me, const LayerWeights& layer, int index, Rows x) {
-  const int heads_in_unit = 16 / std::gcd(16, shape_.head_dim);  // so that a unit begins on a tile
-  const int q_units = (shape_.heads + heads_in_unit - 1) / heads_in_unit;
-  const int kv_units = (shape_.kv_heads + heads_in_unit - 1) / heads_in_unit;
-  share(me, q_units + 2 * kv_units, 1, [&](int64_t u, int64_t) {
-    const int unit = static_cast<int>(u);
-    if (unit < q_units) project_unit(me.thread, layer, index, x.get(), 0, unit);
-    else if (unit < q_units + kv_units) project_unit(me.thread, layer, index, x.get(), 1, unit - q_units);
-    else project_unit(me.thread, layer, index, x.get(), 2, unit - q_units - kv_units);
-  });
+  share(me, head_units(), 1, [&](int64_t u, int64_t) { project_unit(me.thread, layer, index, x.get(), head_unit(layer, u)); });
 }
 
-// role: 0 queries, 1 keys, 2 values
-void Forward::project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, int role, int unit) {
-  const PackedLinear& w = role == 0 ? layer.q : role == 1 ? layer.k : layer.v;
-  const int all = role == 0 ? shape_.heads : shape_.kv_heads, dim = shape_.head_dim;
-  const int heads_in_unit = 16 / std::gcd(16, dim);
-  const int first = unit * heads_in_unit, count = std::min(heads_in_unit, all - first);
-  const int tile = first * dim / kTile, tiles = (count * dim + kTile - 1) / kTile;
+int Forward::head_units() const {
+  const auto units = [this](int heads) { return (heads + heads_in_unit_ - 1) / heads_in_unit_; };
+  return units(shape_.heads) + 2 * units(shape_.kv_heads);
+}
+
+Forward::HeadUnit Forward::head_unit(const LayerWeights& layer, int64_t u) const {
+  const PackedLinear* const weights[] = {&layer.q, &layer.k, &layer.v};
+  int role = 0, first = static_cast<int>(u) * heads_in_unit_, heads = shape_.heads;
+  for (; first >= heads; heads = shape_.kv_heads, role++) first -= (heads + heads_in_unit_ - 1) / heads_in_unit_ * heads_in_unit_;
+  return {*weights[role], role, first, std::min(heads_in_unit_, heads - first), first * shape_.head_dim / kTile};
+}
+
+void Forward::project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, const HeadUnit& unit) {
+  const int dim = shape_.head_dim, tiles = (unit.count * dim + kTile - 1) / kTile;
   float* out = private_[thread].out;
   for (int r = 0; r < n_; r += kRowBlock) {
     const int rows = std::min(kRowBlock, n_ - r);
-    k_.linear(w.view(), block(x, w, r), rows, tile, tile + tiles, out, static_cast<size_t>(tiles) * kTile);
+    k_.linear(unit.w.view(), block(x, unit.w, r), rows, unit.tile, unit.tile + tiles, out, static_cast<size_t>(tiles) * kTile);
     for (int i = 0; i < rows; i++)
-      for (int h = 0; h < count; h++)
-        finish_head(thread, layer, index, role, r + i, first + h, out + static_cast<size_t>(i) * tiles * kTile + h * dim);
+      for (int h = 0; h < unit.count; h++)
+        finish_head(thread, layer, index, unit.role, r + i, unit.first + h, out + static_cast<size_t>(i) * tiles * kTile + h * dim);
   }
 }
 
@@ -208,14 +222,15 @@ void Forward::finish_head(int thread, const LayerWeights& layer, int index, int 
   std::memcpy(queries_ + (static_cast<size_t>(row) * shape_.heads + head) * dim, padded, dim * sizeof(float));
 }
 
+// Chunk after chunk of a key-value head, all groups at a chunk when they are split, so that keys and values are read as they lie.
 void Forward::attention(Member& me, int index) {
-  const int64_t groups = static_cast<int64_t>(plan_.groups.size()), units = groups * shape_.kv_heads;
-  share(me, units * (split_ ? plan_.chunks : 1), 1, [&](int64_t u, int64_t) {
+  const int64_t groups = static_cast<int64_t>(plan_.groups.size()), chunks = split_ ? plan_.chunks : 1;
+  share(me, shape_.kv_heads * chunks * groups, 1, [&](int64_t u, int64_t) {
     const QueryGroup& group = plan_.groups[u % groups];
-    const int kv_head = static_cast<int>(u / groups % shape_.kv_heads), chunk = static_cast<int>(u / units);
+    const int kv_head = static_cast<int>(u / groups / chunks), chunk = static_cast<int>(u / groups % chunks);
     if (split_) attend_group(me.thread, index, group, kv_head, chunk, chunk);
     else attend_group(me.thread, index, group, kv_head, 0, group.chunks - 1);
-  });
+  }, [&] { ask_for(me, d_.weights_->layers[index].o); });
 }
 
 // Chunks first_chunk..last_chunk of a group: parts kept apart when split, else merged in order and finished.
@@ -265,7 +280,7 @@ void Forward::project_out(Member& me, const LayerWeights& layer) {
   const int tiles = layer.o.view().tiles;
   share(me, tiles, piece(tiles), [&](int64_t begin, int64_t end) {
     add_linear(me.thread, layer.o, x.get(), static_cast<int>(begin), static_cast<int>(end));
-  });
+  }, [&] { ask_for(me, layer.gate), ask_for(me, layer.up); });
 }
 
 void Forward::gate_and_up(Member& me, const LayerWeights& layer) {
@@ -286,13 +301,17 @@ void Forward::gate_and_up(Member& me, const LayerWeights& layer) {
                    prepared_row(activation_, kind, shape_.intermediate, r + i));
       }
     }
-  });
+  }, [&] { ask_for(me, layer.down); });
 }
 
-void Forward::project_down(Member& me, const LayerWeights& layer) {
-  const int tiles = layer.down.view().tiles;
+void Forward::project_down(Member& me, int index) {
+  const PackedLinear& down = d_.weights_->layers[index].down;
+  const int tiles = down.view().tiles;
   share(me, tiles, piece(tiles), [&](int64_t begin, int64_t end) {
-    add_linear(me.thread, layer.down, activation_, static_cast<int>(begin), static_cast<int>(end));
+    add_linear(me.thread, down, activation_, static_cast<int>(begin), static_cast<int>(end));
+  }, [&] {
+    if (index + 1 < shape_.layers) ask_for_heads(me, d_.weights_->layers[index + 1]);
+    else ask_for(me, head_weights());
   });
 }
 
@@ -318,7 +337,7 @@ void Forward::last_state(Member& me) {
 // The last norm and the head, over the rows whose logits are wanted only.
 void Forward::head(Member& me) {
   if (wanted_ == 0) return;
-  const PackedLinear& head = d_.weights_->head.empty() ? d_.weights_->embed : d_.weights_->head;
+  const PackedLinear& head = head_weights();
   const unsigned kinds = kinds_of({&head});
   const std::vector<float>& norm = d_.weights_->norm;
   auto x = inputs(me, wanted_, [this, kinds, &norm, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {

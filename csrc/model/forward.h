@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -25,12 +26,13 @@ struct Prepared {
 class Forward : public Job {
  public:
   Forward(Decoder& decoder, Batch batch, Plan plan, float* logits, float* features)
-      : Job(kStagesOfLayer * decoder.shape_.layers + kOtherStages), d_(decoder), shape_(decoder.shape_), k_(*decoder.kernels_),
-        threads_(decoder.team_->size()), batch_(std::move(batch)), plan_(std::move(plan)), logits_(logits),
+      : Job(kStagesOfLayer * decoder.shape_.layers + kOtherStages, decoder.team_->size()), d_(decoder), shape_(decoder.shape_),
+        k_(*decoder.kernels_), threads_(decoder.team_->size()), batch_(std::move(batch)), plan_(std::move(plan)), logits_(logits),
         features_(features), n_(batch_.rows()), wanted_(static_cast<int>(batch_.logits.size())) {
     per_kv_ = shape_.heads / shape_.kv_heads;
     value_stride_ = (shape_.head_dim + 15) / 16 * 16;
     part_stride_ = kPartHeader + value_stride_;
+    heads_in_unit_ = 16 / std::gcd(16, shape_.head_dim);
     alone_ = n_ <= kPrivateRows || threads_ == 1;
     // Groups of queries as they are, unless that leaves threads idle for more than a tenth of the time.
     const int units = static_cast<int>(plan_.groups.size()) * shape_.kv_heads, rounds = (units + threads_ - 1) / threads_;
@@ -47,6 +49,13 @@ class Forward : public Job {
   static constexpr int kPrivateRows = 4;  // up to here every thread prepares all rows for itself: cheaper than a barrier
   static constexpr int kPieceTiles = 8;   // tiles handed out at a time at most, an even number
   using Clock = std::chrono::steady_clock;
+
+  // Heads that are projected together, so that they begin on a tile.
+  struct HeadUnit {
+    const PackedLinear& w;
+    int role;  // 0 queries, 1 keys, 2 values
+    int first, count, tile;
+  };
 
   int piece(int tiles) const { return std::clamp(tiles / (8 * threads_) / 2 * 2, 2, kPieceTiles); }
   RowKind kind_of(const PackedLinear& w) const { return k_.row_kind(w.view().format); }
@@ -100,16 +109,22 @@ class Forward : public Job {
   void project_heads(Member& me, const LayerWeights& layer, int index);
   template <class Rows>
   void project_from(Member& me, const LayerWeights& layer, int index, Rows x);
-  void project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, int role, int unit);
+  int head_units() const;
+  HeadUnit head_unit(const LayerWeights& layer, int64_t u) const;
+  void project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, const HeadUnit& unit);
   void finish_head(int thread, const LayerWeights& layer, int index, int role, int row, int head, const float* out);
   void attention(Member& me, int index);
   void attend_group(int thread, int index, const QueryGroup& group, int kv_head, int first_chunk, int last_chunk);
   void add_linear(int thread, const PackedLinear& w, const Prepared& x, int begin, int end);
   void project_out(Member& me, const LayerWeights& layer);
   void gate_and_up(Member& me, const LayerWeights& layer);
-  void project_down(Member& me, const LayerWeights& layer);
+  void project_down(Member& me, int index);
   void last_state(Member& me);
+  const PackedLinear& head_weights() const { return d_.weights_->head.empty() ? d_.weights_->embed : d_.weights_->head; }
   void head(Member& me);
+  // Ask for the weights that the member reads first in a stage to come, so that they come while it waits.
+  void ask_for(const Member& me, const PackedLinear& w) const;
+  void ask_for_heads(const Member& me, const LayerWeights& layer) const;
   void lap(const Member& me, double Profile::* part);
 
   Decoder& d_;
@@ -121,7 +136,7 @@ class Forward : public Job {
   float* logits_;
   float* features_;
   const int n_, wanted_;
-  int per_kv_, value_stride_, part_stride_;
+  int per_kv_, value_stride_, part_stride_, heads_in_unit_;
   bool alone_;  // threads prepare rows for themselves
   bool split_;  // chunks of a group go to different threads
   size_t bytes_ = 0;

@@ -23,7 +23,10 @@ struct Member {
 // Work in stages. Every member passes through the same stages in the same order.
 class Job {
  public:
-  explicit Job(int stages) : progress_(new Progress[static_cast<size_t>(stages)]), stages_(stages) {}
+  // threads: of the team that will do it.
+  Job(int stages, int threads)
+      : parts_(threads < kMostParts ? threads : kMostParts),
+        counters_(new Counter[static_cast<size_t>(stages) * (1 + static_cast<size_t>(parts_))]), stages_(stages) {}
   virtual ~Job() = default;
 
   // What a member does: calls to share, and between them nothing but what all members may do at once. It may still be
@@ -31,28 +34,49 @@ class Job {
   virtual void work(Member& me) noexcept = 0;
 
  protected:
-  // One stage: body(begin, end) is called for pieces of [0, total), each by one member. Returns when all are done.
+  // One stage: body(begin, end) is called for pieces of [0, total), each by one member. Returns when all are done. A member
+  // takes the pieces of its own part in order, so that it reads memory as it lies, and then helps with what others have left.
+  // What `meanwhile` does, it does before it waits.
+  template <class Body, class Meanwhile>
+  void share(Member& me, int64_t total, int64_t piece, Body&& body, Meanwhile&& meanwhile) {
+    Counter* counters = counters_.get() + static_cast<size_t>(me.stage++) * (1 + static_cast<size_t>(parts_));
+    std::atomic<int64_t>& done = counters[parts_].n;
+    for (int i = 0; i < parts_; i++) {
+      const int part = (me.thread + i) % parts_;
+      std::atomic<int64_t>& taken = counters[part].n;
+      const int64_t first = part_begin(part, total, piece), last = part_begin(part + 1, total, piece);
+      while (first + taken.load(std::memory_order_relaxed) < last) {
+        const int64_t begin = first + taken.fetch_add(piece, std::memory_order_relaxed);
+        if (begin >= last) break;
+        const int64_t end = begin + piece < last ? begin + piece : last;
+        body(begin, end);
+        done.fetch_add(end - begin, std::memory_order_release);
+      }
+    }
+    meanwhile();
+    wait_for(done, total);
+  }
   template <class Body>
   void share(Member& me, int64_t total, int64_t piece, Body&& body) {
-    Progress& stage = progress_[me.stage++];
-    while (stage.next.load(std::memory_order_relaxed) < total) {
-      const int64_t begin = stage.next.fetch_add(piece, std::memory_order_relaxed);
-      if (begin >= total) break;
-      const int64_t end = begin + piece < total ? begin + piece : total;
-      body(begin, end);
-      stage.done.fetch_add(end - begin, std::memory_order_release);
-    }
-    wait_for(stage.done, total);
+    share(me, total, piece, body, [] {});
   }
+  // Where the member's own part begins.
+  int64_t own_begin(const Member& me, int64_t total, int64_t piece) const { return part_begin(me.thread % parts_, total, piece); }
   int stages() const { return stages_; }
 
  private:
-  struct alignas(64) Progress {
-    std::atomic<int64_t> next{0}, done{0};
+  static constexpr int kMostParts = 16;  // of a stage; members beyond share them
+  struct alignas(64) Counter {
+    std::atomic<int64_t> n{0};
   };
+  int64_t part_begin(int part, int64_t total, int64_t piece) const {
+    const int64_t begin = (total + piece - 1) / piece * part / parts_ * piece;
+    return begin < total ? begin : total;
+  }
   static void wait_for(const std::atomic<int64_t>& done, int64_t total);
 
-  std::unique_ptr<Progress[]> progress_;
+  int parts_;
+  std::unique_ptr<Counter[]> counters_;  // of each stage: what is taken of each part, and what is done of all
   int stages_;
 };
 
@@ -80,12 +104,12 @@ class Team {
   template <class Body>
   void for_each(int64_t total, int64_t piece, Body body) {
     struct Pieces : Job {
-      Pieces(int64_t total, int64_t piece, Body& body) : Job(1), total(total), piece(piece), body(body) {}
+      Pieces(int threads, int64_t total, int64_t piece, Body& body) : Job(1, threads), total(total), piece(piece), body(body) {}
       void work(Member& me) noexcept override { share(me, total, piece, body); }
       int64_t total, piece;
       Body body;
     };
-    run(turn(), std::make_shared<Pieces>(total, piece, body));
+    run(turn(), std::make_shared<Pieces>(size_, total, piece, body));
   }
   // Returns when no member holds a job any more.
   void wait_idle();

@@ -36,7 +36,7 @@ void test_every_piece_once(Team& team) {
 // Stage after stage, each place becomes the sum of its neighbours' values of the stage before.
 class Waves : public Job {
  public:
-  Waves(int stages, int width) : Job(stages + 1), width_(width) {
+  Waves(int stages, int width, int threads) : Job(stages + 1, threads), width_(width) {
     for (auto& row : rows_) row.assign(static_cast<size_t>(width), 1);
   }
   void work(Member& me) noexcept override {
@@ -57,7 +57,7 @@ class Waves : public Job {
 
 void test_stages(Team& team, int times) {
   for (int t = 0; t < times; t++) {
-    const auto waves = std::make_shared<Waves>(50, 37);
+    const auto waves = std::make_shared<Waves>(50, 37, team.size());
     team.run(team.turn(), waves);
     const std::vector<int64_t> got = waves->result();
     int64_t expected = 1;
@@ -80,7 +80,7 @@ void test_late_members(Team& team, int jobs) {
   }
   check(sum == int64_t(jobs) * (jobs - 1) / 2 * 8 + int64_t(jobs) * 28, "short jobs one after the other");
   {
-    const auto waves = std::make_shared<Waves>(3, 5);
+    const auto waves = std::make_shared<Waves>(3, 5, 1);
     last = waves;
     team.run(team.turn(), waves);
   }
@@ -95,7 +95,7 @@ void test_turns(Team& team) {
     callers.emplace_back([&] {
       for (int k = 0; k < 50; k++) {
         const Team::Turn turn = team.turn();
-        const auto waves = std::make_shared<Waves>(5, 11);
+        const auto waves = std::make_shared<Waves>(5, 11, team.size());
         team.run(turn, waves);
         counter++;
       }
@@ -134,11 +134,11 @@ void test_forks(Team& team) {
         Team own(3);
         own.for_each(100, 1, [](int64_t, int64_t) {});
       }
-      const auto waves = std::make_shared<Waves>(50, 37);
+      const auto waves = std::make_shared<Waves>(50, 37, team.size());
       team.run(team.turn(), waves);
       const pid_t grandchild = fork();
       if (grandchild == 0) {
-        team.run(team.turn(), std::make_shared<Waves>(50, 37));
+        team.run(team.turn(), std::make_shared<Waves>(50, 37, team.size()));
         team.~Team();
         _exit(0);
       }
