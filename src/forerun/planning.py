@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forerun.errors import InputError
+from forerun.models.config import ModelConfig
 from forerun.models.heads import open_head
+from forerun.models.heads.frequent import frequent_part
 from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.heads.shipped import resolve_head
 from forerun.models.memory import (
@@ -109,7 +111,7 @@ class Planner:
         if kind == "draft":
             return replace(self, drafts={**self.drafts, name: read_outline(where)})
         if kind in DRAFTER_NAMES and where:
-            return replace(self, heads={**self.heads, name: read_head_size(where)})
+            return replace(self, heads={**self.heads, name: read_head_size(where, self.target.config)})
         return self
 
     def largest_context(self, limit: int) -> int:
@@ -229,18 +231,20 @@ def make_planner(
     return planner
 
 
-def read_head_size(where: str) -> HeadSize:
+def read_head_size(where: str, target: ModelConfig) -> HeadSize:
     """What the head in a folder or at a hub id takes: its matrices are executed in 8 bits.
 
     Raises:
         InputError: there is no such head.
     """
-    head = open_head(resolve_head(where))
+    head = frequent_part(open_head(resolve_head(where)), target)
     weights = sum(
         packed_bytes(tensor.kind, "q8", *tensor.shape)
         for tensor in head.tensors.values()
         if len(tensor.shape) == 2
     )
+    if head.family != "medusa" and "lm_head.weight" not in head.tensors and head.tokens is not None:
+        weights += packed_bytes("BF16", "q8", head.tokens.size, head.hidden_size)  # the target's rows
     layer = head.layer
     kv = 0 if layer is None else layer.layers * layer.kv_heads * padded_values(layer.head_dim) * 2
     return HeadSize(weights, kv)

@@ -4,6 +4,7 @@ distribution."""
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -19,11 +20,11 @@ from forerun import _core
 from forerun.backends.cpu import CpuBackend
 from forerun.backends.cpu.heads import CpuHead
 from forerun.core.budget import FixedBudget
-from forerun.core.protocols import Drafter
+from forerun.core.protocols import Budget, Drafter
 from forerun.drafters.cascade import CascadeDrafter
 from forerun.drafters.heads import HeadDrafter
 from forerun.drafters.suffix import SuffixDrafter
-from forerun.models.heads import open_head
+from forerun.models.heads import frequent, open_head
 from forerun.models.rows import Rows
 from forerun.sampling.fused import core_settings
 from forerun.sampling.params import SamplingParams
@@ -104,6 +105,30 @@ def test_every_parameter(
     check(
         write(target, drafter, prompt, params, context=CONTEXT, slack=seed % 3, budget=budget), plain, prompt
     )
+
+
+def test_guessing_from_the_frequent_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head that uses its target's output layer is cut to low ids and the tokens that end a text; what is
+    written stays."""
+    monkeypatch.setattr(frequent, "LEAST", 9)
+    backend = tiny_cpu_backend()
+    assert isinstance(backend, CpuBackend)
+    head = open_head(folder / "24" / "eagle")
+    cut = frequent.frequent_part(head, replace(backend.config, eos_token_ids=(2, 20)))
+    assert cut.tokens is not None
+    assert cut.tokens.tolist() == [*range(9), 20]
+    assert frequent.frequent_part(cut, backend.config) is cut
+    loaded, accepted = backend.load_head(head), 0
+    for seed in range(12):
+        params = SamplingParams(temperature=0.8 * (seed % 2), seed=seed, max_tokens=40)
+        drafter = head_drafter(loaded, 24, params, 3, 100, least=0.0)
+        plain = write_plainly(backend, [1, 2, seed], params, context=CONTEXT)
+        drafted = write(backend, drafter, [1, 2, seed], params, context=CONTEXT, budget=FixedBudget(8, 3))
+        check(drafted, plain, [1, 2, seed])
+        accepted += sum(count.accepted for count in drafted.report.depths)
+        tree = drafter.propose(Budget(8, 3)).tokens[1:]
+        assert all(token < 9 or token in backend.config.eos_token_ids for token in tree)
+    assert accepted
 
 
 @pytest.mark.parametrize("name", FAMILIES)

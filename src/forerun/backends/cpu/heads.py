@@ -11,6 +11,7 @@ from forerun import _core
 from forerun.backends.cpu.tensors import floats, place
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
+from forerun.models.heads.frequent import frequent_part
 from forerun.models.heads.head import Head
 from forerun.weights.tensor import Tensor
 
@@ -53,6 +54,7 @@ def load_head(
     if dtype not in HEAD_DTYPES:
         raise InputError(f"no dtype {dtype!r} for a head; choose one of {', '.join(HEAD_DTYPES)}")
     head.check_fits(config)
+    head = frequent_part(head, config)
     format = AUTO if dtype == "auto" else dtype
     packer = _Packer(target.team, format)
     core = (
