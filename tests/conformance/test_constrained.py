@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -17,12 +19,16 @@ from hypothesis import strategies as st
 
 import forerun
 from conformance.chaos import ChaosDrafter
+from forerun import _core
+from forerun.backends.cpu import CpuBackend
+from forerun.backends.cpu.heads import CpuHead
 from forerun.core.budget import FixedBudget
 from forerun.core.engine import decode
 from forerun.core.protocols import Drafter, Stop
 from forerun.core.report import Report
 from forerun.drafters.cascade import CascadeDrafter
 from forerun.drafters.guided import GuidedDrafter
+from forerun.drafters.heads import HeadDrafter
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.none import NoDrafter
@@ -30,15 +36,17 @@ from forerun.drafters.suffix import SuffixDrafter
 from forerun.engine import Engine
 from forerun.errors import ForerunError
 from forerun.models.guide import Guide
+from forerun.models.heads import open_head
 from forerun.models.rows import Rows
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.sampling.constraint import ConstrainedEnd, ConstrainedRanker, ConstrainedRule, Constraint
-from forerun.sampling.fused import FusedDrawingRanker
+from forerun.sampling.fused import FusedDrawingRanker, core_settings
 from forerun.sampling.grammar import Grammars
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
 from forerun.sampling.ranking import CoupledRanker
 from forerun.sampling.rules import CoupledRule, RejectionRule
+from support.heads import Sizes
 from support.tiny import Tiny, write_tiny_gguf
 
 SCHEMA = {
@@ -133,6 +141,23 @@ def model(task: Task) -> Drafter:
     return ModelDrafter(Guide(task.engine.backend, 200), ConstrainedRanker(ranker, task.constraint))
 
 
+def head(task: Task) -> Drafter:
+    """A random EAGLE-3 head."""
+    backend = task.engine.backend
+    assert isinstance(backend, CpuBackend)
+    if id(backend) not in _heads:
+        with tempfile.TemporaryDirectory() as folder:
+            tiny = Sizes(vocab=task.vocab_size, outputs=150).eagle3()
+            _heads[id(backend)] = backend.load_head(open_head(tiny.save(Path(folder))))
+    loaded = _heads[id(backend)]
+    assert isinstance(loaded.core, _core.EagleHead)
+    settings = core_settings(task.pipeline(), task.params.seed or 0)
+    return HeadDrafter(_core.EagleDrafter(loaded.core, settings, loaded.kv, 200), loaded.taps, "head", 0.0)
+
+
+_heads: dict[int, CpuHead] = {}
+
+
 def guided(make: Callable[[Task], Drafter]) -> Callable[[Task], Drafter]:
     return lambda task: GuidedDrafter(make(task), task.constraint)
 
@@ -144,6 +169,8 @@ DRAFTERS: dict[str, Callable[[Task], Drafter]] = {
     "suffix": guided(lambda task: SuffixDrafter()),
     "cascade": guided(lambda task: CascadeDrafter([SuffixDrafter(), chaos(task, 0.5), LookupDrafter()])),
     "model": guided(model),
+    "head": guided(head),
+    "blind head": head,
     "blind lookup": lambda task: LookupDrafter(),
     "blind garbage": lambda task: chaos(task, 0.0),
     "blind mixed": lambda task: chaos(task, 0.6),
