@@ -273,11 +273,12 @@ def keep_within(planner: Planner, limit: int, context: int | None) -> int:
         return largest
     plan = planner.at(context or SMALLEST_CONTEXT)
     parts = ", ".join(f"{share.name} {megabytes(share.total)}" for share in plan.shares if share.total)
-    hint = (
-        f"or a context of {largest}, which fits (--context auto takes it)"
-        if largest >= SMALLEST_CONTEXT
-        else "or use a smaller dtype or model: no context fits"
-    )
+    if largest >= SMALLEST_CONTEXT:
+        hint = f"or a context of {largest}, which fits (--context auto takes it)"
+    else:
+        hint = "or use a smaller dtype or model: no context fits"
+        if plan.context > SMALLEST_CONTEXT:
+            hint += f" (the shortest needs {enough(planner.at(SMALLEST_CONTEXT).total)}, with --context auto)"
     raise InputError(
         f"a context of {plan.context} needs {megabytes(plan.total)} ({parts}), and {megabytes(limit)} "
         f"are allowed, of which 3 % are kept back; allow {enough(plan.total)}, {hint}"

@@ -118,6 +118,8 @@ def test_a_limit_is_kept_or_refused_with_the_numbers() -> None:
     assert keep_within(planner, parse_size(least[1]), None) >= SMALLEST_CONTEXT
     with pytest.raises(InputError):
         keep_within(planner, parse_size(least[1]) - 10**6, None)
+    with pytest.raises(InputError, match=rf"allow \d+MB, .*the shortest needs {least[1]}"):
+        keep_within(planner, 1_000_000, 1000)
 
 
 def test_drafters_have_their_share(tmp_path: Path) -> None:
