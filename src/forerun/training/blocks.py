@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,17 +31,38 @@ class Rotary:
         self._scale = config.rope_scale
 
     def tables(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """cos and sin, float32 [length, head_dim]."""
+        """cos and sin, float32 [length, head_dim / 2]."""
         angles = torch.arange(length, device=device)[:, None] * self._inv_freq.to(device)
-        both = torch.cat([angles, angles], -1)
-        return both.cos() * self._scale, both.sin() * self._scale
+        return angles.cos() * self._scale, angles.sin() * self._scale
+
+
+class _Rotated(torch.autograd.Function):
+    """Its gradient is turned back by the same angles."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return turned(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return turned(upstream[0], cos, -sin), None, None
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Each pair of values of the two halves of x turned by its angle; cos and sin float32 [..., half]."""
+    first, second = x.chunk(2, -1)
+    out = torch.empty_like(x)
+    torch.sub(first * cos, second * sin, out=out[..., : cos.shape[-1]])
+    torch.add(second * cos, first * sin, out=out[..., cos.shape[-1] :])
+    return out
 
 
 def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     """Turn [..., length, head_dim] by its positions."""
-    first, second = x.float().chunk(2, -1)
-    cos, sin = tables
-    return (x * cos + torch.cat([-second, first], -1) * sin).to(x.dtype)
+    out: Tensor = _Rotated.apply(x, *tables)  # type: ignore[no-untyped-call]
+    return out
 
 
 class Attention(nn.Module):
