@@ -13,7 +13,7 @@ from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.models.rows import Rows
 from forerun.training import requests
-from forerun.training.data import open_to_read, open_to_write
+from forerun.training.data import Recorder, open_to_read, open_to_write
 from forerun.training.prompts import read_prompts
 from forerun.training.store import FILES, Conversation, Store, to_bfloat16
 from forerun.training.writer import Writer, repeats
@@ -99,6 +99,30 @@ def test_interruptions_change_nothing(engine: Engine, written: Path, tmp_path: P
     for number in both:
         assert np.array_equal(again[number].tokens, whole[number].tokens)
         assert np.array_equal(again[number].features, whole[number].features)
+
+
+def test_hidden_states_may_be_bounded(engine: Engine, written: Path, tmp_path: Path) -> None:
+    """From the first conversation on that does not fit none are kept, whatever the bound is later; computed
+    again, they are the same."""
+    whole, record = Store(written), Recorder(engine.backend)
+    with open_to_write(engine, tmp_path, model="tiny", seed=3, prompts=None, most_bytes=10**6) as store:
+        for place in range(12):
+            store.add(whole.conversation(place))
+    assert (tmp_path / FILES[2]).stat().st_size <= 10**6
+    with open_to_write(engine, tmp_path, model="tiny", seed=3, prompts=None) as store:
+        store.add(whole.conversation(12))
+        assert not store.is_whole
+    store = Store(tmp_path)
+    kept = [store.conversation(place).features is not None for place in range(13)]
+    assert any(kept)
+    assert kept == sorted(kept, reverse=True)
+    assert not kept[-1]
+    assert whole.is_whole
+    for place in range(13):
+        one, again = whole.conversation(place), store.conversation(place)
+        assert again.tokens.tolist() == one.tokens.tolist()
+        features = record(again.tokens) if again.features is None else again.features
+        assert np.array_equal(features, one.features)
 
 
 def test_no_request_twice(written: Path) -> None:

@@ -26,9 +26,10 @@ from forerun.training.eagle_head import Layout  # noqa: E402
 from forerun.training.losses import mean_head_rows, soft_cross_entropy  # noqa: E402
 from forerun.training.means import NAME  # noqa: E402
 from forerun.training.run import Job, train  # noqa: E402
+from forerun.training.store import Store  # noqa: E402
 from forerun.training.trainer import CHECKPOINT, Figures, Progress, Settings  # noqa: E402
 from forerun.training.unrolled import attend  # noqa: E402
-from forerun.training.weights import head_rows, values  # noqa: E402
+from forerun.training.weights import head_rows, layer_weights, values  # noqa: E402
 from forerun.training.writer import Writer  # noqa: E402
 from forerun.weights.safetensors_file import read_safetensors  # noqa: E402
 from support.tiny import Tiny, write_tiny_gguf  # noqa: E402
@@ -113,6 +114,25 @@ def test_weights_are_the_models(model: Path, checkpoint: Checkpoint, tmp_path: P
     rough = open_checkpoint(write_tiny_gguf(tmp_path / "q8.gguf", TINY, quant="Q8_0"))
     error = head_rows(rough).numpy() - whole["lm_head.weight"]
     assert 0 < np.abs(error).max() < 0.02 * np.abs(whole["lm_head.weight"]).max()
+
+
+def test_it_starts_as_the_targets_last_layer(checkpoint: Checkpoint) -> None:
+    """Over the last of the three states, made weak; what it reads of the token is new."""
+    torch.manual_seed(0)
+    head, hidden = Eagle3(checkpoint, torch.arange(200)), 64
+    last = layer_weights(checkpoint, TINY.layers - 1)
+    layer = head.midlayer
+    for part in ("q_proj", "k_proj", "v_proj"):
+        weight = getattr(layer.self_attn, part).weight
+        assert torch.equal(weight[:, hidden:], last[f"self_attn.{part}.weight"])
+        assert weight[:, :hidden].std() < 0.2
+    assert torch.equal(layer.self_attn.o_proj.weight, last["self_attn.o_proj.weight"])
+    assert torch.equal(layer.mlp.down_proj.weight, last["mlp.down_proj.weight"])
+    assert torch.equal(layer.hidden_norm.weight, last["input_layernorm.weight"])
+    assert torch.equal(head.norm.weight, values(checkpoint.tensors["norm.weight"]))
+    states = torch.randn(50, 3 * hidden)
+    reduced, weak = head.fc(states), 0.3 * states[:, 2 * hidden :]
+    assert (reduced - weak).norm() < 0.5 * weak.norm()
 
 
 def random_batch(rows: int = 32) -> Batch:
@@ -213,6 +233,24 @@ def test_resumed_training_is_the_same(kind: str, model: Path, written: Path, tmp
         train(job(model, tmp_path / "parts", written, 1.5, kind=kind), nothing, nothing)
 
 
+def test_states_that_were_not_kept(model: Path, written: Path, tmp_path: Path) -> None:
+    """Training computes them again, and is the same."""
+    whole, engine = Store(written), forerun.load(str(model), threads=1)
+    about = dict(whole.about)
+    with Store(tmp_path / "data", about, whole.position_bytes * whole.tokens_written // 2) as store:
+        for place in range(len(whole)):
+            store.add(whole.conversation(place))
+        assert not store.is_whole
+    one = job(model, tmp_path / "one", written, 0.5)
+    other = replace(one, folder=tmp_path / "other", data=[tmp_path / "data"])
+    with pytest.raises(InputError, match="lacks hidden states"):
+        train(other, lambda *_: None, lambda *_: None)
+    other = replace(other, folder=tmp_path / "again", target=engine.backend)
+    assert train(one, lambda *_: None, lambda *_: None) == train(other, lambda *_: None, lambda *_: None)
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "again")]
+    assert files[0] == files[1]
+
+
 @pytest.mark.parametrize(
     ("kind", "own", "least"),
     [
@@ -232,7 +270,11 @@ def test_one_command_from_a_model_to_a_head(
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.split("chains ")[1].split()[0]) > least, done.stdout
-    assert "Held-out" in (tmp_path / "MODEL_CARD.md").read_text()
+    card = (tmp_path / "MODEL_CARD.md").read_text()
+    assert "Held-out" in card
+    assert "times the speed of plain decoding" in card
+    assert ", expected " in done.stdout
+    assert ", expected " in done.stderr
     # and it does as well where it serves
     engine = forerun.load(str(model), threads=1, draft_tokens=4)
     forwards = tokens = 0

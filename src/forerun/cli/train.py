@@ -18,6 +18,7 @@ from forerun.cli.options import model_option, threads_option
 from forerun.errors import InputError
 
 if TYPE_CHECKING:
+    from forerun.engine import Engine
     from forerun.training.eagle_head import Layout
     from forerun.training.run import Job
     from forerun.training.trainer import Figures, Progress
@@ -90,7 +91,12 @@ data_options = gathered(
         help="Requests to answer: a text file (one a paragraph), a .jsonl file, or a folder of these. "
         "Without it the model makes its own.",
     ),
-    click.option("--disk", type=POSITIVE, metavar="GB", help="Data may take this much."),
+    click.option(
+        "--disk",
+        type=POSITIVE,
+        metavar="GB",
+        help="Keep hidden states up to this much; those of further tokens are computed again in training.",
+    ),
     click.option(
         "--seed", type=click.IntRange(0, 2**32 - 1), default=0, metavar="S", help="Of data and training."
     ),
@@ -134,7 +140,7 @@ def train() -> None:
 @data_options
 def data(wish: Wish) -> None:
     """Only write data into DIR (other trainings can use it: --data DIR)."""
-    write_data(wish, wish.output)
+    write_data(wish, open_target(wish), wish.output)
 
 
 @train.command()
@@ -190,9 +196,16 @@ def draft(wish: Wish, course: Course, hidden: int, layers: int) -> None:
 def new_job(kind: str, wish: Wish, course: Course) -> Job:
     """The training of one kind of drafter, its data written. Minutes go before epochs."""
     need_torch(wish.threads)
+    from forerun.backends.cpu import CpuBackend
     from forerun.training.run import Job
+    from forerun.training.speedup import measure_costs
+    from forerun.training.store import Store
     from forerun.training.trainer import Settings
 
+    engine = open_target(wish)
+    folders = list(course.given) or [wish.output / "data"]
+    if not course.given:
+        write_data(wish, engine, folders[0])
     settings = Settings(
         minutes=course.minutes,
         epochs=None if course.minutes else course.epochs,
@@ -200,15 +213,34 @@ def new_job(kind: str, wish: Wish, course: Course) -> Job:
         rows=course.batch,
         seed=wish.seed,
     )
+    backend = engine.backend
+    assert isinstance(backend, CpuBackend)
     return Job(
         kind,
         wish.model,
         wish.output,
-        ready_data(wish, course.given),
+        folders,
         settings,
         course.draft_vocab,
         course.start,
         command_line(),
+        costs=measure_costs(backend),
+        target=None if all(Store(folder).is_whole for folder in folders) else backend,
+    )
+
+
+def open_target(wish: Wish) -> Engine:
+    """The model that is drafted for."""
+    from forerun.cli.options import load_engine
+
+    return load_engine(
+        wish.model,
+        drafter="none",
+        dtype="auto",
+        kv="auto",
+        context=None,
+        threads=wish.threads,
+        kernels="",
     )
 
 
@@ -217,22 +249,21 @@ def command_line() -> str:
     return shlex.join(["forerun", *sys.argv[1:]])
 
 
-def ready_data(wish: Wish, given: tuple[Path, ...]) -> list[Path]:
-    """Folders to train on: those given, or one beside the drafter that is written now."""
-    if given:
-        return list(given)
-    folder = wish.output / "data"
-    write_data(wish, folder)
-    return [folder]
-
-
 def run(job: Job) -> None:
     """Train, and say what came of it."""
     from forerun.training.run import train as train_drafter
 
     with TrainingDisplay() as display:
         figures = train_drafter(job, display.show, display.tell)
-    print(f"{job.folder}: mean accepted length of chains {figures.mean_accepted_length:.2f} on held-out text")
+    print(
+        f"{job.folder}: mean accepted length of chains {figures.mean_accepted_length:.2f} on held-out text"
+        + expected(figures.speed_up)
+    )
+
+
+def expected(speed_up: float | None) -> str:
+    """What there is to say of it after a comma."""
+    return "" if speed_up is None else f", expected {speed_up:.2f}x"
 
 
 def need_torch(threads: int | None) -> None:
@@ -244,30 +275,22 @@ def need_torch(threads: int | None) -> None:
     use_threads(threads)
 
 
-def write_data(wish: Wish, folder: Path) -> None:
+def write_data(wish: Wish, engine: Engine, folder: Path) -> None:
     """Let the model write until the folder holds as many tokens as wished."""
-    from forerun.cli.options import load_engine
     from forerun.training.data import open_to_write
     from forerun.training.prompts import read_prompts
     from forerun.training.writer import Writer
 
-    engine = load_engine(
-        wish.model,
-        drafter="none",
-        dtype="auto",
-        kv="auto",
-        context=None,
-        threads=wish.threads,
-        kernels="",
-    )
     prompts = None if wish.prompts is None else read_prompts(wish.prompts)
-    with open_to_write(engine, folder, model=wish.model, seed=wish.seed, prompts=wish.prompts) as store:
-        tokens = wish.tokens
-        if wish.disk is not None:
-            tokens = min(tokens, int(wish.disk * GIGABYTE / store.position_bytes))
+    room = None if wish.disk is None else int(wish.disk * GIGABYTE)
+    with open_to_write(
+        engine, folder, model=wish.model, seed=wish.seed, prompts=wish.prompts, most_bytes=room
+    ) as store:
         writer = Writer(engine, store, seed=wish.seed, prompts=prompts)
         with Display("writing data") as display:
-            writer.write(tokens, lambda done, total: display(done / total, f"{done:,} of {total:,} tokens"))
+            writer.write(
+                wish.tokens, lambda done, total: display(done / total, f"{done:,} of {total:,} tokens")
+            )
 
 
 class Display:
@@ -314,17 +337,19 @@ class TrainingDisplay(Display):
 
     def __init__(self) -> None:
         super().__init__("training")
+        self._speed_up: float | None = None
 
     def show(self, at: Progress, spent: float) -> None:
         speed = at.tokens / max(at.seconds, 1e-9)
-        self(spent, f"loss {at.loss:.3f}, {at.tokens:,} tokens, {speed:,.0f}/s")
+        self(spent, f"loss {at.loss:.3f}, {at.tokens:,} tokens, {speed:,.0f}/s" + expected(self._speed_up))
 
     def tell(self, at: Progress, figures: Figures) -> None:
         depths = " ".join(f"{share:.3f}" for share in figures.by_depth)
+        self._speed_up = figures.speed_up
         self.line(
             f"after {at.tokens:,} tokens: loss {at.loss:.3f}, held out: right to depth {depths}, "
             f"mean accepted length {figures.mean_accepted_length:.2f}, among four {figures.among_four:.3f}, "
-            f"sampled {figures.sampled:.3f}"
+            f"sampled {figures.sampled:.3f}" + expected(figures.speed_up)
         )
 
     def __enter__(self) -> TrainingDisplay:

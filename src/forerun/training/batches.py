@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from forerun.training.store import Store
+from forerun.errors import InputError
+from forerun.training.store import Conversation, Halves, Store
 
 LEAST_HELD_OUT = 20
 MOST_APART = 50
@@ -69,6 +71,7 @@ class Conversations:
         stores: of one model.
         counts: how many conversations of each to use; all that are there by default.
         least, longest: tokens of a conversation; longer ones are cut.
+        recorder: computes hidden states that the stores have not kept.
     """
 
     def __init__(
@@ -77,8 +80,9 @@ class Conversations:
         counts: Sequence[int] | None = None,
         least: int = 8,
         longest: int = 1024,
+        recorder: Callable[[npt.NDArray[np.int32]], Halves] | None = None,
     ) -> None:
-        self.stores, self.longest = stores, longest
+        self.stores, self.longest, self._recorder = stores, longest, recorder
         self.counts = [len(store) for store in stores] if counts is None else list(counts)
         self.training: list[Place] = []
         self.held_out: list[Place] = []
@@ -118,10 +122,18 @@ class Conversations:
         for at, place in enumerate(places):
             one, n = self.stores[place.store].conversation(place.place), place.tokens
             tokens[at, :n] = one.tokens[:n]
-            features[at, : n - 1] = one.features[: n - 1]
+            features[at, : n - 1] = self._states(one, n)
             wanted[at, place.first : place.first + place.wanted] = True
         bits = torch.from_numpy(features.view(np.int16)).view(torch.bfloat16)
         return Batch(torch.from_numpy(tokens), bits, torch.from_numpy(wanted))
+
+    def _states(self, one: Conversation, tokens: int) -> Halves:
+        """Of all but the last of so many tokens."""
+        if one.features is not None:
+            return one.features[: tokens - 1]
+        if self._recorder is None:
+            raise InputError("the data lacks hidden states; train with the model at hand, or write it again")
+        return self._recorder(one.tokens[:tokens])
 
     def token_counts(self, vocab_size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """How often each token occurs in the answers of the training part, int64 [vocabulary]."""

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from forerun.engine import Engine
 from forerun.errors import InputError
-from forerun.training.store import Store
+from forerun.models.backend import Backend
+from forerun.models.rows import Rows
+from forerun.training.store import Halves, Store, to_bfloat16
 
 
 def feature_taps(layers: int) -> tuple[int, ...]:
@@ -15,8 +20,16 @@ def feature_taps(layers: int) -> tuple[int, ...]:
     return (min(2, layers), layers // 2, max(layers - 3, 1), layers)
 
 
-def open_to_write(engine: Engine, folder: Path, *, model: str, seed: int, prompts: Path | None) -> Store:
-    """The folder's store, made when missing.
+def open_to_write(
+    engine: Engine,
+    folder: Path,
+    *,
+    model: str,
+    seed: int,
+    prompts: Path | None,
+    most_bytes: int | None = None,
+) -> Store:
+    """The folder's store, made when missing. `most_bytes`: that hidden states may take.
 
     Raises:
         InputError: it holds data of another model, seed or source of prompts.
@@ -31,7 +44,7 @@ def open_to_write(engine: Engine, folder: Path, *, model: str, seed: int, prompt
         "seed": seed,
         "prompts": None if prompts is None else str(prompts.resolve()),
     }
-    return Store(folder, about)
+    return Store(folder, about, most_bytes)
 
 
 def open_to_read(folders: list[Path], hidden_size: int, layers: int, vocab_size: int) -> list[Store]:
@@ -48,3 +61,20 @@ def open_to_read(folders: list[Path], hidden_size: int, layers: int, vocab_size:
             raise InputError(f"{folder} holds the data of another model, {store.about.get('model')}")
         stores.append(store)
     return stores
+
+
+class Recorder:
+    """Computes hidden states again that were not kept: with the kernels that recorded the others, to the bit.
+
+    Args:
+        target: the model that wrote the data.
+    """
+
+    def __init__(self, target: Backend) -> None:
+        self._target = target
+        self._taps = feature_taps(target.config.layers)
+
+    def __call__(self, tokens: npt.NDArray[np.int32]) -> Halves:
+        """Of all n tokens but the last: bfloat16 as uint16 [n - 1, taps, hidden]."""
+        rows = Rows.chain(tokens[:-1], self._target.new_cache(len(tokens)))
+        return to_bfloat16(self._target.forward(rows, np.zeros(0, np.int32), self._taps).features)

@@ -120,6 +120,11 @@ class Draft(nn.Module):
         """Of a mean head row."""
         return self.config.hidden_size
 
+    @property
+    def guess_bytes(self) -> int:
+        """As `EagleHead.guess_bytes`, in bfloat16."""
+        return int(2 * (sum(p.numel() for p in self.parameters()) + self.embedding.numel()))
+
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:
         """As `EagleHead.targets`, of this model's own head."""

@@ -18,7 +18,7 @@ from forerun.models.heads.save import EagleSettings
 from forerun.models.rope import plain
 from forerun.training.batches import Batch, following
 from forerun.training.data import feature_taps
-from forerun.training.export import rope_theta
+from forerun.training.export import EIGHT_BITS, rope_theta
 from forerun.training.losses import mean_head_rows
 from forerun.training.weights import head_rows, values
 
@@ -65,6 +65,11 @@ class EagleHead(nn.Module):
     def width(self) -> int:
         """Of a mean head row."""
         return self.config.hidden_size
+
+    @property
+    def guess_bytes(self) -> int:
+        """Bytes of weights that a guess reads where it serves, in 8 bits."""
+        return int(EIGHT_BITS * (sum(p.numel() for p in self.parameters()) + self.head.numel()))
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from forerun.models.checkpoint import Checkpoint
 from forerun.training.batches import Batch, following, later
-from forerun.training.export import save_config, save_weights
+from forerun.training.export import EIGHT_BITS, save_config, save_weights
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.weights import head_rows
 
@@ -62,6 +62,12 @@ class Medusa(nn.Module):
     def width(self) -> int:
         """Of a mean head row."""
         return self.hidden
+
+    @property
+    def guess_bytes(self) -> int:
+        """As `EagleHead.guess_bytes`, of one head with its output layer."""
+        head = sum(p.numel() for p in self.parameters()) // len(self.heads)
+        return int(EIGHT_BITS * (head + self.output.numel()))
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:

@@ -11,11 +11,12 @@ import torch
 
 from forerun import text
 from forerun.errors import InputError
+from forerun.models.backend import Backend
 from forerun.models.checkpoint import Checkpoint, open_checkpoint
 from forerun.models.hub import resolve_model
 from forerun.training import means
 from forerun.training.batches import Conversations
-from forerun.training.data import open_to_read
+from forerun.training.data import Recorder, open_to_read
 from forerun.training.draft import Draft, Shape
 from forerun.training.eagle import Eagle
 from forerun.training.eagle3 import Eagle3
@@ -23,6 +24,7 @@ from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.export import Recipe, model_card
 from forerun.training.means import KeptMeans
 from forerun.training.medusa import Medusa
+from forerun.training.speedup import Costs
 from forerun.training.trainer import Figures, Progress, Settings, Trainer, read_checkpoint
 
 
@@ -44,6 +46,8 @@ class Job:
         heads: of Medusa.
         blocks: of a Medusa head.
         hidden, layers: of a draft model.
+        costs: of the target, to tell what the drafter should gain.
+        target: the loaded model, needed where the data lacks hidden states.
     """
 
     kind: str
@@ -60,6 +64,8 @@ class Job:
     blocks: int = 1
     hidden: int = 96
     layers: int = 4
+    costs: Costs | None = None
+    target: Backend | None = None
 
 
 def train(
@@ -79,7 +85,8 @@ def train(
     job.folder.mkdir(parents=True, exist_ok=True)
     state = read_checkpoint(job.folder)
     stores = open_to_read(job.data, config.hidden_size, config.layers, config.vocab_size)
-    data = Conversations(stores, state["counts"] if state else None)
+    recorder = None if job.target is None else Recorder(job.target)
+    data = Conversations(stores, state["counts"] if state else None, recorder=recorder)
     if not data.training:
         raise InputError("the data holds no conversation to train on; write more")
     torch.manual_seed(job.settings.seed)
@@ -98,6 +105,8 @@ def train(
     recipe = Recipe(job.kind, job.model, job.command, data.tokens)
 
     def keep(figures: Figures) -> None:
+        if job.costs is not None:
+            figures.speed_up = job.costs.speed_up(figures.by_depth, module.guess_bytes)
         _save(job, checkpoint, module, recipe, trainer, figures)
         tell(trainer.at, figures)
 
@@ -114,7 +123,8 @@ def _kept(job: Job, data: Conversations, width: int, fresh: bool) -> KeptMeans |
     if fresh:
         (job.folder / means.NAME).unlink(missing_ok=True)
     once = job.settings.minutes is None and (job.settings.epochs or 1) <= 1
-    if once or not means.room_for_means(job.folder, data, width):
+    begun = (job.folder / means.NAME).exists()
+    if once or not (begun or means.room_for_means(job.folder, data, width)):
         return None
     return KeptMeans(job.folder, data, width)
 

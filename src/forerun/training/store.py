@@ -8,7 +8,8 @@ A folder holds `about.json`, and three files that only grow:
                   n tokens, the last of which was never computed with
 
 A conversation counts once its record is written, which comes last; after a kill the other two files are cut
-to what the index says.
+to what the index says. Hidden states may be bounded: from the first conversation on that does not fit, none
+are kept, for they can be computed again.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Conversation:
         answer: how many of them come before the answer.
         temperature: of the answer.
         request_hash: tells equal requests.
-        features: bfloat16 as uint16 [n - 1, taps, hidden].
+        features: bfloat16 as uint16 [n - 1, taps, hidden]; None where they were not kept.
     """
 
     number: int
@@ -57,7 +58,7 @@ class Conversation:
     answer: int
     temperature: float
     request_hash: int
-    features: Halves
+    features: Halves | None
 
 
 def to_bfloat16(values: npt.NDArray[np.float32]) -> Halves:
@@ -74,10 +75,14 @@ class Store:
     Args:
         folder: is made when missing.
         about: what the data depends on; a folder of other data is refused.
+        most_bytes: that hidden states may take.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, object] | None = None) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, about: Mapping[str, object] | None = None, most_bytes: int | None = None
+    ) -> None:
+        self.folder, self._most_bytes = folder, most_bytes
+        self._kept = 0
         self._files: list[BinaryIO] = []
         self._index = np.zeros(0, RECORD)
         self._new: list[npt.NDArray[np.void]] = []
@@ -114,16 +119,24 @@ class Store:
         return int(self.index["tokens"].sum())
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it has the hidden states of all its conversations."""
+        return self._kept == len(self)
+
+    @property
     def position_bytes(self) -> int:
-        """Bytes that a position takes on disk."""
-        return 2 * len(self.taps) * self.hidden + 4
+        """Bytes that the hidden states of a position take."""
+        return 2 * len(self.taps) * self.hidden
 
     def add(self, one: Conversation) -> None:
         """Keep a conversation. From here on it survives a kill."""
         record = np.zeros(1, RECORD)
         record[0] = (one.number, len(one.tokens), one.answer, one.temperature, one.request_hash)
-        parts = (record, one.tokens.astype("<u4"), np.ascontiguousarray(one.features))
-        for file, part in reversed(list(zip(self._files, parts, strict=True))):
+        parts = [record, one.tokens.astype("<u4")]
+        if one.features is not None and self._takes(one.features):
+            parts.append(np.ascontiguousarray(one.features))
+            self._kept += 1
+        for file, part in reversed(list(zip(self._files, parts, strict=False))):
             file.write(part.data)
             file.flush()
         self._new.append(record)
@@ -141,7 +154,7 @@ class Store:
             int(record["answer"]),
             float(record["temperature"]),
             int(record["request_hash"]),
-            self._features[first : first + n - 1],
+            self._features[first : first + n - 1] if place < self._kept else None,
         )
 
     @property
@@ -163,6 +176,13 @@ class Store:
     ) -> None:
         self.close()
 
+    def _takes(self, features: Halves) -> bool:
+        """Whether a conversation's hidden states are kept, those of all before it being so."""
+        if self._kept < len(self._index) + len(self._new):
+            return False
+        room = self._most_bytes
+        return room is None or self._files[2].tell() + features.nbytes <= room
+
     def _fold(self) -> None:
         if self._new:
             self._index = np.concatenate([self._index, *self._new])
@@ -179,9 +199,11 @@ class Store:
         self._index = np.fromfile(paths[0], RECORD, whole) if whole else self._index
         if (self._index["tokens"] < 2).any() or (self._index["answer"] > self._index["tokens"]).any():
             raise InputError(f"{self.folder}/index.bin is damaged; write the data again")
+        ends = np.cumsum([0, *(self._index["tokens"].astype(np.int64) - 1)]) * self.position_bytes
+        self._kept = int(np.searchsorted(ends, sizes[2], "right")) - 1
         tokens = int(self._index["tokens"].sum(dtype=np.int64))
-        wanted = (whole * RECORD.itemsize, 4 * tokens, (tokens - whole) * (self.position_bytes - 4))
-        if any(size < want for size, want in zip(sizes, wanted, strict=True)):
+        wanted = (whole * RECORD.itemsize, 4 * tokens, int(ends[self._kept]))
+        if sizes[1] < wanted[1]:
             raise InputError(f"{self.folder} lacks data that its index names; write the data again")
         if writable:
             for path, want in zip(paths, wanted, strict=True):
@@ -198,5 +220,6 @@ class Store:
         self._features: Halves = np.zeros((0, *shape), np.uint16)
         if tokens:
             self._tokens = np.memmap(self.folder / FILES[1], "<u4", "r", shape=(tokens,))
-            positions = tokens - len(self._index)
+        if self._kept:
+            positions = int(self._starts[self._kept]) - self._kept
             self._features = np.memmap(self.folder / FILES[2], "<u2", "r", shape=(positions, *shape))

@@ -72,11 +72,13 @@ class Figures:
         by_depth: share of chains whose guesses up to this depth are what the target wrote at temperature 0.
         among_four: share of positions whose token is among the four best first guesses.
         sampled: the share of right first guesses where the target sampled at higher temperatures.
+        speed_up: how many times as fast as plain decoding the best chain should be here, if that is known.
     """
 
     by_depth: list[float]
     among_four: float
     sampled: float
+    speed_up: float | None = None
 
     @property
     def mean_accepted_length(self) -> float:
