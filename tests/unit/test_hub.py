@@ -324,6 +324,20 @@ def test_hub_without_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         resolve_model("org/name")
 
 
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "medusa_lm_head.pt", "medusa_lm_head.safetensors"])
+def test_hub_heads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a head alone may be in is fetched where a head is asked for."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for file in ("config.json", "README.md", name):
+        (files / file).write_text("{}")
+    fake = use_hub(monkeypatch, FakeHub(files, tmp_path / "cache"))
+    assert resolve_model("org/name", head=True) == tmp_path / "cache"
+    assert {path.name for path in fake.cache.iterdir()} == {"config.json", name}
+    assert resolve_model("org/name", head=True) == tmp_path / "cache"
+    assert fake.asked == 1
+
+
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
