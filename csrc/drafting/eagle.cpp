@@ -60,18 +60,23 @@ void EagleDrafter::begin() {
   cache_.truncate(0);
   text_.clear();
   pending_.clear();
+  start_ = 0;
   known_ = false;
 }
 
 void EagleDrafter::observe(const int32_t* tokens, const float* features, int count) {
   if (count < 1) return;
-  if (features == nullptr && (!text_.empty() || count > 1)) throw std::invalid_argument("eagle: tokens without features");
   for (int i = 0; i < count; i++)
     if (tokens[i] < 0 || tokens[i] >= head_->shape().vocab) throw std::invalid_argument("eagle: a token outside the vocabulary");
   if (features != nullptr && text_.empty()) throw std::invalid_argument("eagle: features of nothing");
   text_.insert(text_.end(), tokens, tokens + count);
   known_ = false;
-  if (features == nullptr) return;
+  if (features == nullptr) {  // what was before cannot be joined to what will come
+    cache_.truncate(0);
+    pending_.clear();
+    start_ = length() - 1;
+    return;
+  }
   pending_.insert(pending_.end(), features, features + static_cast<size_t>(count) * static_cast<size_t>(head_->features()));
   const auto waiting = [&] { return static_cast<int>(pending_.size() / static_cast<size_t>(head_->features())); };
   while (waiting() > kMostPending) {
@@ -83,8 +88,9 @@ void EagleDrafter::observe(const int32_t* tokens, const float* features, int cou
 
 void EagleDrafter::truncate(int length) {
   if (length < 1 || length >= this->length()) return;
-  const int pairs = length - 1;
+  const int pairs = std::max(length - 1 - start_, 0);
   text_.resize(static_cast<size_t>(length));
+  start_ = std::min(start_, length - 1);
   if (pairs < cache_.length()) cache_.truncate(pairs);
   pending_.resize(static_cast<size_t>(pairs - cache_.length()) * static_cast<size_t>(head_->features()));
   known_ = false;  // until a pair is observed
@@ -95,7 +101,7 @@ void EagleDrafter::compute_rows(int rows, bool last) {
   const size_t hidden = static_cast<size_t>(head_->shape().hidden);
   Batch batch;
   batch.caches = {&cache_};
-  const int32_t* tokens = text_.data() + cache_.length() + 1;
+  const int32_t* tokens = text_.data() + start_ + cache_.length() + 1;
   batch.tokens.assign(tokens, tokens + rows);
   batch.parents.resize(static_cast<size_t>(rows));
   std::iota(batch.parents.begin(), batch.parents.end(), -1);

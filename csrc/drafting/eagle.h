@@ -55,7 +55,8 @@ class EagleDrafter {
   EagleDrafter(std::shared_ptr<EagleHead> head, Candidates candidates, KvType type, int capacity);
 
   void begin();
-  // Tokens that follow, and features of the tokens before each: [count][features()], or null for the first token of all.
+  // Tokens that follow, and features of the tokens before each: [count][features()]; or null, as for the first token of
+  // all: then the head knows nothing of the text before them.
   void observe(const int32_t* tokens, const float* features, int count);
   // Forgets tokens from `length` on.
   void truncate(int length);
@@ -91,6 +92,7 @@ class EagleDrafter {
   std::vector<float> pending_;  // features of the pairs that are not computed yet
   std::vector<float> state_, logits_;  // of the text's last pair
   bool known_ = false;                 // they are
+  int start_ = 0;                      // the token that the cache's first row has features of
   std::vector<float> rows_logits_, rows_states_;  // of a level's nodes: kept, for fresh pages are slow
 };
 

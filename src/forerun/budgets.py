@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from forerun.core.budget import FixedBudget
 from forerun.core.cost_budget import CostBudget, Experience
 from forerun.core.curve import CostCurve
-from forerun.core.protocols import Drafter, Policy
-from forerun.drafters.none import NoDrafter
+from forerun.core.protocols import Policy
 
 MOST_DRAFTED = 16
 """Guesses that a step verifies at most, unless told otherwise."""
@@ -27,23 +26,18 @@ class Budgets:
         self._known: CostCurve | None = None
         self._experience: dict[tuple[str, float], Experience] = {}
 
-    def plain_seconds(self) -> float | None:
-        """What a plain step takes, if costs are measured."""
-        curve = self._curve()
-        return None if curve is None else curve(1)
-
-    def policy(self, drafter: Drafter, temperature: float, draft_tokens: int | None, rests: bool) -> Policy:
-        """For one text. `draft_tokens`: guesses to verify a step, or None for as many as pay; `rests`:
-        whether a drafter that does not pay is left alone for some steps."""
-        if isinstance(drafter, NoDrafter):
+    def policy(self, drafter: str, temperature: float, draft_tokens: int | None) -> Policy:
+        """For one text, drafted by what has this name. `draft_tokens`: guesses to verify a step, or None for
+        as many as pay."""
+        if drafter == "none":
             return FixedBudget(0, 0)
         if draft_tokens is not None:
             return FixedBudget(draft_tokens, draft_tokens)
         curve = self._curve()
         if curve is None:
             return FixedBudget(MOST_DRAFTED, MOST_DRAFTED)
-        experience = self._experience.setdefault((drafter.name, temperature), Experience())
-        return CostBudget(curve, MOST_DRAFTED, MOST_DRAFTED, rests=rests, experience=experience)
+        experience = self._experience.setdefault((drafter, temperature), Experience())
+        return CostBudget(curve, MOST_DRAFTED, MOST_DRAFTED, experience=experience)
 
     def _curve(self) -> CostCurve | None:
         if self._known is None and self._measure is not None:

@@ -20,9 +20,11 @@ from forerun.arguments import (
     refuse,
 )
 from forerun.budgets import Budgets
+from forerun.core.cost_budget import CostBudget
 from forerun.core.engine import Decoding, decode, decode_together
 from forerun.core.protocols import Drafter, Policy, Stop
 from forerun.core.report import Report
+from forerun.drafters.paced import PacedDrafter
 from forerun.errors import InputError
 from forerun.models.memory import SUFFIX_BYTES
 from forerun.models.sequence import Rule, verify_together
@@ -297,21 +299,22 @@ class Engine:
         taken = 0
         if self._allowance is not None:
             taken = self._allowance.take_text(",".join(check_names(names)), longest)
-        # asked every step: a grammar, which looks anyway; and several drafters, of which the cheap ones must
-        # not wait for the expensive ones, which keep their own accounts
-        rests = request.constraint is None and len(check_names(names)) == 1
+        policy = self._budgets.policy(
+            chosen if isinstance(chosen, str) else chosen.name, params.temperature, draft_tokens
+        )
+        pace = policy.pace if isinstance(policy, CostBudget) else None
         if isinstance(chosen, str):
-            plain = None if rests or draft_tokens is not None else self._budgets.plain_seconds()
             chosen = self._roster.make(
-                chosen, Circumstances(longest + STAGED_ROWS, request.ranker, request.core_settings, plain)
+                chosen, Circumstances(longest + STAGED_ROWS, request.ranker, request.core_settings, pace)
             )
+        elif pace is not None:
+            chosen = PacedDrafter(chosen, pace(chosen.name))
         guesser = request.guided(chosen)
         target = self._target(request.rule(), guesser.taps, longest + STAGED_ROWS, after)
         if self._allowance is not None:
             weakref.finalize(target, self._allowance.give, taken)
         report = Report(prompt_tokens=len(prompt))
         answer = Answer(request.ending, params.logprobs, request.seed, report)
-        policy = self._budgets.policy(guesser, params.temperature, draft_tokens, rests)
         return Task(target, guesser, prompt, policy, request.stop, params.max_tokens, report, answer)
 
     def _chosen(self, drafter: str | Drafter | None) -> tuple[str | Drafter, int | None]:

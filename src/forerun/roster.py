@@ -25,12 +25,14 @@ from forerun.arguments import refuse
 from forerun.core.protocols import Drafter
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
+from forerun.drafters.paced import PacedDrafter
 from forerun.errors import InputError
 from forerun.models.heads.head import DRAFTER_NAMES
 
 if TYPE_CHECKING:
     from forerun import _core
     from forerun.backends.cpu.heads import CpuHead
+    from forerun.core.account import Pace
     from forerun.drafters.model import Ranker
     from forerun.models.backend import Backend
     from forerun.models.heads import Head
@@ -60,14 +62,13 @@ class Circumstances:
         longest: tokens that the text may come to have.
         ranker: makes what turns a draft model's logits into candidates (each needs one of its own).
         core_settings: makes what a drafting head needs for the same.
-        plain: seconds of a plain step, where what runs a model must itself see to it that it pays, as the
-            budget does not.
+        pace: makes what decides how deep a drafter of this name is asked; None: as deep as may be.
     """
 
     longest: int
     ranker: Callable[[], Ranker]
     core_settings: Callable[[], _core.SamplingSettings]
-    plain: float | None = None
+    pace: Callable[[str], Pace] | None = None
 
 
 @runtime_checkable
@@ -123,22 +124,11 @@ class Roster:
         """A new drafter for one text."""
         self.check(names)
         drafters = [self._one(name, circumstances) for name in check_names(names)]
-        if circumstances.plain is not None:
-            from forerun.drafters.sparing import SparingDrafter
-
-            for at, name in enumerate(check_names(names)):
-                if self.runs_model(name):
-                    drafters[at] = SparingDrafter(drafters[at], circumstances.plain)
         if len(drafters) == 1:
             return drafters[0]
         from forerun.drafters.cascade import CascadeDrafter
 
         return CascadeDrafter(drafters)
-
-    def runs_model(self, names: str) -> bool:
-        """Whether drafting costs forwards of a model."""
-        kinds = (*TAKES_DETAIL, *DRAFTER_NAMES)
-        return any(name.partition(":")[0] in kinds for name in check_names(names))
 
     def _one(self, name: str, circumstances: Circumstances) -> Drafter:
         if name == "none":
@@ -149,14 +139,19 @@ class Roster:
             from forerun.drafters.suffix import SuffixDrafter
 
             return SuffixDrafter(self.past)
-        if name.partition(":")[0] in DRAFTER_NAMES:
-            return self._head_drafter(name, circumstances)
+        make = self._head_drafter if name.partition(":")[0] in DRAFTER_NAMES else self._model_drafter
+        return make(name, circumstances)
+
+    def _model_drafter(self, name: str, circumstances: Circumstances) -> Drafter:
         from forerun.drafters.model import ModelDrafter
         from forerun.models.guide import Guide
 
         backend = self._guide(name)
         capacity = min(circumstances.longest, backend.config.context)
-        return ModelDrafter(Guide(backend, capacity), circumstances.ranker(), name.partition(":")[0])
+        drafter = ModelDrafter(Guide(backend, capacity), circumstances.ranker(), name.partition(":")[0])
+        if circumstances.pace is None:
+            return drafter
+        return PacedDrafter(drafter, circumstances.pace(drafter.name))
 
     def _head_drafter(self, name: str, circumstances: Circumstances) -> Drafter:
         from forerun import _core
@@ -168,7 +163,10 @@ class Roster:
             core = _core.MedusaDrafter(head.core, settings)
         else:
             core = _core.EagleDrafter(head.core, settings, head.kv, circumstances.longest)
-        return HeadDrafter(core, head.taps, head.name)
+        if circumstances.pace is None:
+            return HeadDrafter(core, head.taps, head.name)
+        pace = circumstances.pace(head.name)
+        return PacedDrafter(HeadDrafter(core, head.taps, head.name, reads=pace.hopeful), pace)
 
     def _head(self, name: str) -> CpuHead:
         """The head behind `head:DIR`."""

@@ -1,94 +1,54 @@
-"""A budget by cost: verify what pays, and nothing else.
+"""A budget by cost: ask and verify what pays, and nothing else.
 
-A step over a tree of which k nodes are verified emits 1 + sum(p_i) tokens on average, where p_i is the chance
-that the text goes through node i, and takes t(1 + k) seconds and the drafter's. The nodes with the largest
+Time has a price: the tokens a second that were written lately, and at least those of plain decoding. A step
+over a tree of which k nodes are verified emits 1 + p_1 + ... + p_k tokens on average, where p_i is the chance
+that the text goes through node i, and takes t(1 + k) seconds and the drafters'. The nodes with the largest
 chances are the best k, so the step that is worth most is the k with the largest
 
-    (1 + p_1 + ... + p_k) / (t(1 + k) + draft)            (Leviathan et al., arXiv 2211.17192, for trees and a
-                                                           measured t as in Sequoia, 2402.12374)
+    p_1 + ... + p_k - price * (t(1 + k) - t(1))        (Leviathan et al., arXiv 2211.17192, for trees and a
+                                                        measured t as in Sequoia, 2402.12374)
 
 k = 0 is plain decoding and always among them: a drafter that does not pay is not verified. Its guesses are
-still compared with the text, which costs nothing, so it comes back when it would pay again.
+still compared with the text, which costs nothing, so it comes back when it would pay again. How deep a
+drafter that takes time is asked is decided by the same price (see `core.account`).
+
+To maximise tokens by seconds over a whole text is to maximise, in each step, tokens less price times seconds,
+if the price is the text's own tokens a second (Dinkelbach 1967): seconds saved in a step that has poor
+guesses are spent in steps that have good ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
+from forerun.core.account import Account, Pace
+from forerun.core.chances import Judged, Records
 from forerun.core.curve import CostCurve
 from forerun.core.protocols import Budget
 from forerun.core.report import Report
-from forerun.core.tree import DoubleArray, DraftTree
+from forerun.core.tree import DraftTree
 
-MEMORY = 0.97
-"""How much of a record stays when an outcome is added."""
-
-DOUBT = 2.0
-"""Outcomes that the drafter's own opinion is worth."""
-
-EDGE = 1.02
-"""Guesses are verified if that promises at least so many times plain decoding's speed: less is noise."""
-
-NO_OPINION = 0.4
-"""The chance of a guess that the drafter says nothing about."""
-
-CARRIED = 8.0
-"""Outcomes that what earlier texts taught is worth when a text begins."""
+EDGE = 0.02
+"""Guesses are verified if they promise at least so many tokens more than they cost: less is noise."""
 
 PROBE = 2
-"""Guesses a step of a drafter that is watched but not verified."""
+"""Guesses a step of drafters that are watched but not verified."""
 
-CHEAP = 0.02
-"""A drafter that takes less than this part of a plain step is asked every step."""
+RECENT = 0.95
+"""How much of the price's tokens and seconds stays when a step is added."""
 
-FIRST_DEPTH = 4
-"""How deep a drafter is asked before it is known what that takes."""
-
-
-@dataclass
-class Record:
-    """How often guesses of one kind were right, the last ones counting most."""
-
-    right: float = 0.0
-    seen: float = 0.0
-
-    def add(self, right: bool) -> None:
-        self.right = MEMORY * self.right + right
-        self.seen = MEMORY * self.seen + 1.0
-
-    def carried(self) -> Record:
-        """The same rate, as far as it counts for another text."""
-        part = min(1.0, CARRIED / self.seen)
-        return Record(self.right * part, self.seen * part)
-
-    def chance(self, opinion: float) -> float:
-        return (self.right + DOUBT * opinion) / (self.seen + DOUBT)
-
-
-Kind: TypeAlias = tuple[str, str, int]
-"""What guesses are counted together with: their drafter, and how sure it was or how deep they are."""
+STEPS_BEFORE = 10.0
+"""Plain steps that a text's price begins with."""
 
 
 @dataclass
 class Experience:
-    """What earlier texts taught of a drafter.
+    """What earlier texts taught of some drafters: how likely their guesses are, and for those that take time,
+    by name, what they are worth. It changes the time a text takes, never the text."""
 
-    Attributes:
-        records: how often guesses of each kind were right.
-        draft: seconds a proposal takes, lately; 0 while it is not known, or does not count.
-        level: seconds that a depth of a proposal takes.
-        resting: steps for which the drafter is still left alone.
-    """
-
-    records: dict[Kind, Record] = field(default_factory=dict)
-    draft: float = 0.0
-    level: float = 0.0
-    resting: int = 0
+    records: Records = field(default_factory=Records)
+    accounts: dict[str, Account] = field(default_factory=dict)
 
 
 class CostBudget:
@@ -97,77 +57,47 @@ class CostBudget:
     Args:
         curve: of the target.
         nodes, depth: the most ever proposed.
-        rests: whether a drafter that takes time and does not pay is left alone for some steps. If not, what
-            it takes is not counted either: it is asked anyway.
-        experience: of earlier texts, where a new one begins; what this text teaches is added to it. It
-            changes the time a text takes, never the text.
+        experience: of earlier texts; what this text teaches is added to it.
     """
 
     def __init__(
-        self,
-        curve: CostCurve,
-        nodes: int = 15,
-        depth: int = 12,
-        *,
-        rests: bool = True,
-        experience: Experience | None = None,
+        self, curve: CostCurve, nodes: int = 15, depth: int = 12, *, experience: Experience | None = None
     ) -> None:
         self._curve = curve
-        self._rests = rests
         self._most = Budget(nodes, depth)
         self._known = Experience() if experience is None else experience
-        self._records = {kind: record.carried() for kind, record in self._known.records.items()}
+        self._known.records.begin()
+        self._paces: list[Pace] = []
+        self._tokens, self._seconds = STEPS_BEFORE, STEPS_BEFORE * curve(1)
+        self._price = 1.0 / curve(1)
+        self._drafting = 0.0
+        self._judged: Judged | None = None
         self._pays = True
-        self._asked = False
-        self._first = True  # no proposal yet: the first one has the whole prompt to catch up with
-        self._reach = [0.5**d for d in range(depth + 1)]  # chance to be right so deep
+
+    def pace(self, name: str) -> Pace:
+        """Who decides how deep this drafter is asked."""
+        account = self._known.accounts.setdefault(name, Account())
+        self._paces.append(Pace(name, account, self._curve(1)))
+        return self._paces[-1]
 
     def plan(self, report: Report, room: int) -> Budget:
-        self._asked = self._known.resting == 0
-        if not self._asked:
-            self._known.resting -= 1
-            return Budget(0, 0)
-        if not self._pays and self._known.draft < CHEAP * self._curve(1):
-            return Budget(PROBE, PROBE)
-        if self._known.draft < CHEAP * self._curve(1):
-            unknown = self._rests and self._known.draft == 0
-            depth = min(FIRST_DEPTH, self._most.depth) if unknown else self._most.depth
-            return Budget(self._most.nodes, depth, self._curve(1))
-        return Budget(self._most.nodes, self._paying_depth(), self._curve(1))
-
-    def _paying_depth(self) -> int:
-        """How deep an expensive drafter is asked: as deep as a chain is worth most."""
-        best, value, expected = 1, 0.0, 1.0
-        for depth in range(1, self._most.depth + 1):
-            expected += self._reach[depth]
-            worth = expected / (self._curve(1 + depth) + depth * self._known.level)
-            if worth > value:
-                best, value = depth, worth
-        return best
+        for pace in self._paces:
+            pace.price = self._price
+        return self._most if self._pays or self._paces else Budget(PROBE, PROBE)
 
     def trim(self, tree: DraftTree, seconds: float) -> DraftTree:
         """The part of the proposed tree that is worth verifying; `seconds`: what proposing took."""
-        if not self._asked:
+        self._drafting = seconds
+        self._judged, kept = None, []
+        if len(tree) > 1:
+            self._judged = self._known.records.judge(tree)
+            kept = self._worth_most(tree, self._judged.chances)
+        self._pays = bool(kept)
+        for pace in self._paces:
+            self._tell(pace, tree, kept)
+        if len(kept) == len(tree) - 1:
             return tree
-        known = self._known
-        if self._rests and not self._first:
-            known.draft = seconds if known.draft == 0 else 0.8 * known.draft + 0.2 * seconds
-        plain = self._curve(1)
-        chances = self._chances(tree)
-        self._remember_reach(tree, chances, seconds)
-        order = np.argsort(-chances[1:], kind="stable") + 1
-        best, value, expected = 0, EDGE / plain, 1.0
-        for k, node in enumerate(order.tolist(), start=1):
-            expected += float(chances[node])
-            worth = expected / (self._curve(1 + k) + self._known.draft)
-            if worth > value and (k == len(order) or not self._tied(tree, chances, order, k)):
-                best, value = k, worth
-        self._pays = best > 0
-        self._rest(seconds, plain)
-        self._first = False
-        if best == len(tree) - 1:
-            return tree
-        return tree.only(sorted([0, *order[:best].tolist()]))
+        return tree.only([0, *sorted(kept)])
 
     def learn(self, tree: DraftTree, tokens: Sequence[int], rows: int, seconds: float | None) -> None:
         """What came of a step.
@@ -179,63 +109,64 @@ class CostBudget:
         """
         if seconds is not None:
             self._curve.saw(rows, seconds)
-        if len(tree) == 1:
-            return
-        children, kinds, node = tree.children(), self._kinds(tree), 0
-        for token in tokens:
-            match = next((child for child in children[node] if tree.tokens[child] == token), None)
-            for child in children[node]:
-                for records in (self._records, self._known.records):
-                    records.setdefault(kinds[child], Record()).add(child == match)
-            if match is None:
-                break
-            node = match
+        plain = self._curve(1)
+        spent = self._curve(rows) + min(self._drafting, plain)  # a prompt is read but once
+        self._tokens = RECENT * self._tokens + len(tokens)
+        self._seconds = RECENT * self._seconds + spent
+        self._price = max(self._tokens / self._seconds, 1.0 / plain)
+        path = []
+        if self._judged is not None:
+            path = self._known.records.learn(tree, self._judged.kinds, tokens)
+        for pace in self._paces:
+            right = bool(path) and (not tree.origins or tree.origins[path[0]] == pace.name)
+            pace.passed(spent, right)
 
-    def _remember_reach(self, tree: DraftTree, chances: DoubleArray, seconds: float) -> None:
-        """How likely the best guess of each depth was, and what a depth took."""
-        depths = tree.depths().tolist()
-        deepest = max(depths)
-        if deepest == 0:
-            return
-        if not self._first:
-            level, before = seconds / deepest, self._known.level
-            self._known.level = level if before == 0 else 0.8 * before + 0.2 * level
-        best = [0.0] * (deepest + 1)
-        for depth, chance in zip(depths, chances.tolist(), strict=True):
-            best[depth] = max(best[depth], chance)
-        for depth in range(1, min(deepest, self._most.depth) + 1):
-            self._reach[depth] += 0.2 * (best[depth] - self._reach[depth])
-        ratio = self._reach[deepest] / max(self._reach[deepest - 1], 1e-9)
-        for depth in range(deepest + 1, self._most.depth + 1):  # deeper than asked: as it went on so far
-            self._reach[depth] = self._reach[depth - 1] * min(ratio, 1.0)
+    def _worth_most(self, tree: DraftTree, chances: Sequence[float]) -> list[int]:
+        """The nodes to verify, the likeliest first."""
+        order = sorted(range(1, len(tree)), key=lambda node: -chances[node])
+        plain, best, value, expected = self._curve(1), 0, EDGE, 0.0
+        for k, node in enumerate(order, start=1):
+            expected += chances[node]
+            worth = expected - self._price * (self._curve(1 + k) - plain)
+            if worth > value and not (tree.proposals and k < len(order) and self._tied(chances, order, k)):
+                best, value = k, worth
+        return order[:best]
 
-    def _rest(self, seconds: float, plain: float) -> None:
-        """An expensive drafter that does not pay is left alone for so long, in this text and the next, that
-        what asking took is a small part of it."""
-        if self._rests and not self._pays and seconds >= CHEAP * plain:
-            self._known.resting = int(seconds / (CHEAP * plain))
-
-    def _tied(self, tree: DraftTree, chances: DoubleArray, order: npt.NDArray[np.int64], k: int) -> bool:
+    def _tied(self, chances: Sequence[float], order: list[int], k: int) -> bool:
         """Whether a cut after k nodes would look at what was drawn: candidates that were drawn (for the
         rejection rule) are kept or dropped a whole depth at a time."""
-        return bool(tree.proposals) and chances[order[k - 1]] == chances[order[k]]
+        return chances[order[k - 1]] == chances[order[k]]
 
-    def _kinds(self, tree: DraftTree) -> list[Kind]:
-        """What each guess is counted with: its drafter, and how sure that was (in tenths) or its depth."""
-        names = tree.origins or ("",) * len(tree)
-        if tree.chances is None or tree.proposals:
-            return [(name, "depth", depth) for name, depth in zip(names, tree.depths().tolist(), strict=True)]
-        above = np.maximum(tree.chances[np.maximum(tree.parents, 0)], 1e-9)
-        tenths = np.minimum(10.0 * tree.chances / above, 10.0).astype(int).tolist()
-        return [(name, "chance", tenth) for name, tenth in zip(names, tenths, strict=True)]
+    def _tell(self, pace: Pace, tree: DraftTree, kept: list[int]) -> None:
+        """A drafter that was asked: what its part of `kept` is worth, beyond what there was without it."""
+        if pace.asked is None:
+            return
+        own = [node for node in range(1, len(tree)) if not tree.origins or tree.origins[node] == pace.name]
+        depths = tree.depths().tolist()
+        reached = max((depths[node] for node in own), default=0)
+        gains = [0.0] * reached
+        mine = sorted(set(own).intersection(kept))
+        if mine and self._judged is not None:
+            row = self._row_price(len(kept))
+            for node in mine:
+                gains[depths[node] - 1] += self._judged.chances[node] - row
+            whole = self._worth(kept, self._judged.chances)
+            part = max(whole - self._worth_without(pace.asked.beside), 0.0) / max(sum(gains), 1e-9)
+            gains = [gain * min(part, 1.0) for gain in gains]
+        pace.gained(gains, reached, len(mine))
 
-    def _chances(self, tree: DraftTree) -> DoubleArray:
-        """float64 [n]: the chance that the text goes through each node, by opinion and record."""
-        kinds = self._kinds(tree)
-        opinions = None if tree.chances is None or tree.proposals else tree.chances.tolist()
-        found = [1.0] * len(tree)
-        for node, parent in enumerate(tree.parents.tolist()[1:], start=1):
-            opinion = NO_OPINION if opinions is None else opinions[node] / max(opinions[parent], 1e-9)
-            record = self._records.get(kinds[node])
-            found[node] = found[parent] * (opinion if record is None else record.chance(opinion))
-        return np.array(found)
+    def _row_price(self, rows: int) -> float:
+        """Tokens that one of so many rows costs."""
+        return self._price * (self._curve(1 + rows) - self._curve(1)) / rows
+
+    def _worth(self, kept: list[int], chances: Sequence[float]) -> float:
+        """Tokens that verifying these nodes gives, less what it costs."""
+        gain = sum(chances[node] for node in kept)
+        return gain - len(kept) * self._row_price(len(kept)) if kept else 0.0
+
+    def _worth_without(self, tree: DraftTree | None) -> float:
+        """The same for a tree that was not verified."""
+        if tree is None or len(tree) == 1:
+            return 0.0
+        chances = self._known.records.judge(tree).chances
+        return self._worth(self._worth_most(tree, chances), chances)

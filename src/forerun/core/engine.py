@@ -124,7 +124,7 @@ class Decoding(Generic[AnyTarget]):
         nodes = min(wish.nodes, self.target.room - 1)  # every staged row needs its place
         tree = DraftTree.chain(root)
         if nodes > 0 and depth > 0:
-            guesses = self._drafter.propose(Budget(nodes, depth, wish.plain))
+            guesses = self._drafter.propose(Budget(nodes, depth))
             tree = guesses.fit(root, nodes=nodes, depth=depth, vocab_size=self.target.vocab_size)
         seconds = lap()
         self.report.draft += seconds

@@ -61,13 +61,13 @@ class Target(Protocol):
 class Budget:
     """What a drafter may propose this step: at most `nodes` besides the root, at most `depth` deep.
 
-    `plain` is what a step without drafting takes, in seconds, or 0 where that is not known: what an accepted
-    guess saves, and so what it may cost at most.
+    `beside` is what other drafters have proposed already, which the guesses will be merged with; None where
+    nobody was asked before.
     """
 
     nodes: int
     depth: int
-    plain: float = 0.0
+    beside: DraftTree | None = None
 
 
 class Drafter(Protocol):

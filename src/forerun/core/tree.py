@@ -45,22 +45,22 @@ class DraftTree:
     chances: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        tokens = np.asarray(self.tokens)
-        parents = np.asarray(self.parents)
+        tokens, parents = np.asarray(self.tokens), np.asarray(self.parents)
         if tokens.ndim != 1 or tokens.shape != parents.shape or tokens.size == 0:
             raise ValueError(f"a tree needs as many parents as tokens: {parents.shape} and {tokens.shape}")
         if tokens.dtype.kind not in "iu" or parents.dtype.kind not in "iu":
             raise ValueError("a tree's tokens and parents are whole numbers")
-        above = parents[1:]
-        if parents[0] != -1 or (above < 0).any() or (above >= np.arange(1, parents.size)).any():
+        above = parents.tolist()
+        if above[0] != -1 or not all(0 <= parent < node for node, parent in enumerate(above[1:], start=1)):
             raise ValueError("a tree's root has parent -1 and every other node a parent before itself")
         if self.origins and len(self.origins) != tokens.size:
             raise ValueError(f"{len(self.origins)} origins for {tokens.size} nodes")
         if self.chances is not None and self.chances.shape != tokens.shape:
             raise ValueError(f"{self.chances.shape} chances for {tokens.size} nodes")
-        wide = tokens.astype(np.int64)
-        wide[wide != wide.astype(np.int32)] = -1  # too big for any vocabulary: `fit` drops it
-        object.__setattr__(self, "tokens", np.ascontiguousarray(wide, dtype=np.int32))
+        if tokens.dtype != np.int32:
+            wide = tokens.astype(np.int64)
+            tokens = np.where(wide == wide.astype(np.int32), wide, -1)  # `fit` drops what is too big
+        object.__setattr__(self, "tokens", np.ascontiguousarray(tokens, dtype=np.int32))
         object.__setattr__(self, "parents", np.ascontiguousarray(parents, dtype=np.int32))
 
     @classmethod
@@ -74,10 +74,10 @@ class DraftTree:
 
     def depths(self) -> IntArray:
         """int32 [n]: steps from the root, which has depth 0."""
-        depths = np.zeros(len(self), dtype=np.int32)
-        for node in range(1, len(self)):
-            depths[node] = depths[self.parents[node]] + 1
-        return depths
+        depths = [0]
+        for parent in self.parents.tolist()[1:]:
+            depths.append(depths[parent] + 1)
+        return np.array(depths, dtype=np.int32)
 
     def children(self) -> list[list[int]]:
         """[n] lists: each node's children in the order of their indices."""

@@ -7,6 +7,7 @@ Cai et al., Medusa (arXiv 2401.10774); Li et al., EAGLE (2401.15077), EAGLE-2, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,9 @@ import numpy as np
 from forerun import _core
 from forerun.core.protocols import Budget
 from forerun.core.tree import DraftTree, FloatArray, IntArray
+
+WINDOW = 32
+"""Tokens that a head reads to wake up: nearer ones tell most."""
 
 LEAST_CHANCE = 0.03
 """Below a node that is less likely nothing is looked for: it would cost more than it gives."""
@@ -26,11 +30,15 @@ class HeadDrafter:
     features alone: what was guessed beyond them is forgotten after each tree, and computed from true
     features when it has been accepted. Medusa costs an output layer for each depth, and remembers one state.
 
+    Reading along costs a row for each token. A head that was not asked for WINDOW tokens stops reading; when
+    it is asked again, it reads the last WINDOW tokens, and what was before is lost to it.
+
     Args:
         core: the head, with the memory of one text.
         taps: hidden states of the target that it reads.
         name: for reports.
         least_chance: nodes that are less likely are not followed.
+        reads: whether it reads the prompt; if not, it sleeps until it is asked.
     """
 
     def __init__(
@@ -39,34 +47,71 @@ class HeadDrafter:
         taps: tuple[int, ...],
         name: str,
         least_chance: float = LEAST_CHANCE,
+        *,
+        reads: bool = True,
     ) -> None:
         self.name = name
         self.taps = taps
         self._core = core
         self._least = least_chance
+        self._reads = reads
         self._last = 0
+        self._reading = 0.0  # tokens for which it still reads along
+        self._lost: list[int] = []  # tokens that it will never read,
+        self._waiting: list[tuple[Sequence[int], FloatArray]] = []  # and those behind them, with features
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
         self._core.begin()
         self._core.observe(tokens[:1], None)
         self._last = int(tokens[0])
+        self._reading = math.inf if self._reads else 0
+        self._lost, self._waiting = [], []
         self.observe(tokens[1:].tolist(), features)
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
+        """`features` None: they are unknown, and the text before is lost to the head."""
         if not len(tokens):
             return
+        self._last = int(tokens[-1])
         if features is None:
-            raise ValueError(f"{self.name} reads the target's hidden states, and was given none")
+            self._wake()
+            self._core.observe(np.array(tokens, dtype=np.int32), None)
+        elif self._reading > 0:
+            self._read(tokens, features)
+        else:
+            self._wait(tokens, features)
+        self._reading -= len(tokens)
+
+    def _read(self, tokens: Sequence[int], features: FloatArray) -> None:
         rows = np.ascontiguousarray(features, dtype=np.float32).reshape(len(tokens), -1)
         self._core.observe(np.array(tokens, dtype=np.int32), rows)
-        self._last = int(tokens[-1])
+
+    def _wait(self, tokens: Sequence[int], features: FloatArray) -> None:
+        """Keep the last WINDOW tokens' features, or a few more."""
+        if len(tokens) > WINDOW:
+            self._lost += [token for part, _ in self._waiting for token in part]
+            self._lost += tokens[:-WINDOW]
+            tokens, features, self._waiting = tokens[-WINDOW:], features[-WINDOW:].copy(), []
+        self._waiting.append((tokens, features))
+        while sum(len(part) for part, _ in self._waiting[1:]) >= WINDOW:
+            self._lost += self._waiting.pop(0)[0]
+
+    def _wake(self) -> None:
+        if self._lost:
+            self._core.observe(np.array(self._lost, dtype=np.int32), None)
+        for tokens, features in self._waiting:
+            self._read(tokens, features)
+        self._lost, self._waiting = [], []
 
     def truncate(self, length: int) -> None:
         """What was computed of the last token may be forgotten with what came after it: then nothing is
         drafted until more is observed."""
+        self._wake()
         self._core.truncate(length)
 
     def propose(self, budget: Budget) -> DraftTree:
+        self._wake()
+        self._reading = WINDOW
         tokens, parents, chances = self._core.propose(budget.nodes, budget.depth, self._least)
         return DraftTree(
             np.array([self._last, *tokens], dtype=np.int32),

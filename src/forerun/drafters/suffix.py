@@ -18,6 +18,8 @@ from forerun import _core
 from forerun.core.protocols import Budget
 from forerun.core.tree import DraftTree, FloatArray, IntArray
 
+NO_TOKENS: IntArray = np.zeros(0, dtype=np.int32)
+
 
 @dataclass(frozen=True)
 class SuffixConstants:
@@ -75,7 +77,14 @@ class SuffixDrafter:
             self._last = int(tokens[-1])
 
     def propose(self, budget: Budget) -> DraftTree:
-        return self.extend(DraftTree.chain(self._last), 0, budget)
+        tokens, parents, chances = self._index.propose(NO_TOKENS, budget.nodes, budget.depth)
+        return DraftTree(
+            np.array([self._last, *tokens], dtype=np.int32),
+            np.array([-1, *parents], dtype=np.int32),
+            (self.name,) * (1 + len(tokens)),
+            {},
+            np.array([1.0, *chances], dtype=np.float32),
+        )
 
     def extend(self, tree: DraftTree, node: int, budget: Budget) -> DraftTree:
         """`tree` with at most `budget.nodes` guesses more, which follow `node` and are at most `budget.depth`
