@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from forerun.arguments import check_whole, refuse
 from forerun.engine import STAGED_ROWS, Engine
 from forerun.errors import InputError
 from forerun.planning import Allowance, Planner, keep_within, make_planner, parse_size
-from forerun.roster import check_names
+from forerun.roster import best_drafter, check_names
 from forerun.tuning import Choice, known_choice
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def load(
 
     Args:
         model: a GGUF file, a Hugging Face folder, a hub id, or a known name; None is the default model.
-        drafter: "auto" (what `forerun tune` chose, or "suffix"), "none", "lookup", "suffix", "draft:MODEL",
-            "skip:K", or several with commas between.
+        drafter: "auto" (what `forerun tune` chose, or else "suffix" with the head that comes with the package
+            for this model), "none", "lookup", "suffix", "draft:MODEL", "skip:K", "head:DIR", or several with
+            commas between.
         dtype: how weights are executed: "auto", "f32", "bf16", ...
         threads: None uses the machine's cores.
         context: the most tokens prompt and answer may have together; None is the model's own, "auto" as many
@@ -92,14 +94,19 @@ def load(
     longest = checkpoint.config.context
     if isinstance(context, int) and context > longest:
         raise InputError(f"context is {context}; this model holds 2 to {longest} tokens")
-    choice = (known_choice(checkpoint.path) if tuned else None) or Choice()
+    usual = Choice(best_drafter(checkpoint.config))
+    choice = (known_choice(checkpoint.path) if tuned else None) or usual
     names = choice.drafter if drafter == "auto" else drafter
     dtype = choice.dtype if dtype == "auto" else dtype
     threads = choice.threads if threads is None else threads
     asked = longest if context is None else context
     allowance = None
     if limit is not None:
-        planner = make_planner(outline_of(checkpoint), ",".join(check_names(names)), dtype=dtype, kv=kv)
+        outline, wanted = outline_of(checkpoint), longest if asked == "auto" else asked
+        planner = make_planner(outline, ",".join(check_names(names)), dtype=dtype, kv=kv)
+        if drafter == "auto" and planner.largest_context(limit) < wanted:  # context before a head
+            usual = choice = replace(choice, drafter="suffix")
+            planner = make_planner(outline, "suffix", dtype=dtype, kv=kv)
         asked = keep_within(planner, limit, None if asked == "auto" else asked)
         allowance = Allowance(Planner(planner.target, dtype=dtype, kv=kv), limit, asked)
     backend, tokenizer = read(checkpoint, progress)
@@ -126,6 +133,6 @@ def load(
     try:
         return engine(choice)
     except InputError:
-        if drafter != "auto" or choice == Choice():
+        if drafter != "auto" or choice == usual:
             raise
-        return engine(Choice())  # the drafter that was chosen is not there any more
+        return engine(usual)  # the drafter that was chosen is not there any more

@@ -96,6 +96,7 @@ class Engine:
     Attributes:
         end_tokens: ids that end a text: the model's, and those that the tokenizer knows as ends.
         draft_tokens: guesses to verify a step, as above; may be changed between texts.
+        auto: the drafter that "auto" stands for, and its draft tokens.
     """
 
     def __init__(
@@ -119,11 +120,11 @@ class Engine:
         self.end_tokens = tuple(sorted({*backend.config.eos_token_ids, *tokenizer.eos_ids}))
         self._grammars = Grammars(tokenizer, self.end_tokens)
         self._roster = Roster(backend, tokenizer, load_draft)
-        self._auto = auto or Choice()
+        self.auto = auto or Choice()
         self._budgets = Budgets(measure)
         self.draft_tokens = draft_tokens
         self._allowance = allowance
-        self.check_drafter(self._auto.drafter if drafter == "auto" else drafter)
+        self.check_drafter(drafter)
 
     def generate(
         self,
@@ -210,7 +211,7 @@ class Engine:
         """
         task = self._task(prompt, params, drafter, continues, after)
         target, held = task.target, 0
-        if target.length and not target.taps:
+        if target.length:
             shared = min(target.length, len(task.prompt))
             differ = np.flatnonzero(target.tokens[:shared] != np.array(task.prompt[:shared]))
             held = 1 + (int(differ[0]) if differ.size else shared)
@@ -265,6 +266,7 @@ class Engine:
         Raises:
             InputError: a name stands for no drafter, or its model does not fit.
         """
+        names = self.auto.drafter if names == "auto" else names
         if self._allowance is not None:
             self._allowance.admit(",".join(check_names(names)))
         self._roster.check(names)
@@ -324,8 +326,8 @@ class Engine:
             refuse("drafter", chosen, "a name, several with commas between, or a drafter")
         if chosen != "auto":
             return chosen, self.draft_tokens
-        guesses = self._auto.draft_tokens if self.draft_tokens is None else self.draft_tokens
-        return self._auto.drafter, guesses
+        guesses = self.auto.draft_tokens if self.draft_tokens is None else self.draft_tokens
+        return self.auto.drafter, guesses
 
     def _target(
         self, rule: Rule, taps: tuple[int, ...], capacity: int, after: Stream | None

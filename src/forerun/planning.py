@@ -12,18 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forerun.errors import InputError
-from forerun.models.config import ModelConfig
-from forerun.models.heads import open_head
-from forerun.models.heads.frequent import frequent_part
 from forerun.models.heads.head import DRAFTER_NAMES
-from forerun.models.heads.shipped import resolve_head
+from forerun.models.heads.size import HeadSize, read_head_size, usual_head_size
 from forerun.models.memory import (
     BYTES_A_TOKEN,
+    STAGED_ROWS,
     SUFFIX_BYTES,
     Memory,
     model_memory,
-    packed_bytes,
-    padded_values,
     program_bytes,
 )
 from forerun.models.outline import Outline, read_outline
@@ -53,14 +49,6 @@ class Share:
 
 
 @dataclass(frozen=True)
-class HeadSize:
-    """What a drafting head takes, in bytes: its weights, and keys and values of a token."""
-
-    weights: int
-    kv_per_token: int
-
-
-@dataclass(frozen=True)
 class Plan:
     """The engine's memory with a text that fills `context`: the model, its drafters, the program."""
 
@@ -78,8 +66,8 @@ class Planner:
 
     Attributes:
         target: the model.
-        drafters: names as for `forerun.roster`, "auto" and folders resolved; `eagle` alone is an EAGLE-3 head
-            of the usual size.
+        drafters: names as for `forerun.roster`, "auto" and folders resolved; `eagle`, `eagle3` and `medusa`
+            alone are heads of their usual shapes.
         drafts, heads: the draft models and the heads among them, by the drafter's name.
         dtype, kv: as for `forerun.load`.
         gpu: the model lives in a GPU's memory: the program there is another.
@@ -95,7 +83,7 @@ class Planner:
 
     def at(self, context: int) -> Plan:
         """What is resident when a text fills `context` tokens."""
-        taps = 3 if any(name.partition(":")[0] in DRAFTER_NAMES for name in self.drafters) else 0
+        taps = sum(self.heads[name].taps for name in self.drafters if name in self.heads)
         model = _share("model", self._memory(self.target, context, taps))
         program = GPU_PROGRAM if self.gpu else program_bytes(self.target.config.vocab_size)
         drafters = [self._drafter(name, context) for name in self.drafters]
@@ -110,8 +98,10 @@ class Planner:
         kind, _, where = name.partition(":")
         if kind == "draft":
             return replace(self, drafts={**self.drafts, name: read_outline(where)})
-        if kind in DRAFTER_NAMES and where:
-            return replace(self, heads={**self.heads, name: read_head_size(where, self.target.config)})
+        if kind in DRAFTER_NAMES:
+            config = self.target.config
+            size = read_head_size(where, config) if where else usual_head_size(kind, config)
+            return replace(self, heads={**self.heads, name: size})
         return self
 
     def largest_context(self, limit: int) -> int:
@@ -143,24 +133,8 @@ class Planner:
             return Share(name, kv=kv, activations=memory.activations)
         if name in self.heads:
             head = self.heads[name]
-            work = self._memory(self.target, context).activations // 2
-            return Share(name, head.weights, head.kv_per_token * context, work)
-        if kind in DRAFTER_NAMES:
-            return self._eagle(name, context)
+            return Share(name, head.weights, head.kv_per_token * (context + STAGED_ROWS), head.activations)
         return Share(name)
-
-    def _eagle(self, name: str, context: int) -> Share:
-        """An EAGLE-3 head (Li et al., arXiv 2503.01840): three states fused into one, a decoder layer that
-        reads two states, a head of its own over at most 32,000 tokens; 16 bits a weight."""
-        config = self.target.config
-        hidden, queries = config.hidden_size, config.heads * config.head_dim
-        keys = config.kv_heads * config.head_dim
-        shapes = [(hidden, 3 * hidden), (queries + 2 * keys, 2 * hidden), (hidden, queries)]
-        shapes += [(config.intermediate_size, hidden)] * 2 + [(hidden, config.intermediate_size)]
-        shapes += [(min(32_000, config.vocab_size), hidden)]
-        weights = sum(packed_bytes("BF16", "bf16", *shape) for shape in shapes)
-        memory = self._memory(self.target, context)
-        return Share(name, weights, memory.kv // config.layers, memory.activations // 2)
 
 
 class Allowance:
@@ -229,25 +203,6 @@ def make_planner(
     for name in names:
         planner = planner.knowing(name)
     return planner
-
-
-def read_head_size(where: str, target: ModelConfig) -> HeadSize:
-    """What the head in a folder or at a hub id takes: its matrices are executed in 8 bits.
-
-    Raises:
-        InputError: there is no such head.
-    """
-    head = frequent_part(open_head(resolve_head(where)), target)
-    weights = sum(
-        packed_bytes(tensor.kind, "q8", *tensor.shape)
-        for tensor in head.tensors.values()
-        if len(tensor.shape) == 2
-    )
-    if head.family != "medusa" and "lm_head.weight" not in head.tensors and head.tokens is not None:
-        weights += packed_bytes("BF16", "q8", head.tokens.size, head.hidden_size)  # the target's rows
-    layer = head.layer
-    kv = 0 if layer is None else layer.layers * layer.kv_heads * padded_values(layer.head_dim) * 2
-    return HeadSize(weights, kv)
 
 
 def split_names(drafters: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Drafters by name: what a name stands for, the models that some need, and drafters made of them.
 
-auto             the best that needs nothing: suffix
+auto             what `forerun tune` chose; else suffix, and with it the head that comes with the package for
+                 the model, if there is one
 none             no drafter: plain decoding
 lookup           prompt lookup
 suffix           suffix matching, in the text and in texts to remember
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from forerun.core.account import Pace
     from forerun.drafters.model import Ranker
     from forerun.models.backend import Backend
+    from forerun.models.config import ModelConfig
     from forerun.models.heads import Head
     from forerun.text.tokenizer import Tokenizer
 
@@ -52,6 +54,14 @@ TAKES_DETAIL = ("draft", "skip")
 ENOUGH_IN_COMMON = 0.99
 """A draft model may spell so many of its tokens' ids otherwise than the target that this share is left: some
 models of one family differ in the names of special tokens."""
+
+
+def best_drafter(target: ModelConfig) -> str:
+    """What "auto" stands for where nothing was tuned: suffix matching, and the best of the package's heads
+    for the model. The budget lets the head rest where it does not pay."""
+    from forerun.models.heads.shipped import fitting_heads
+
+    return ",".join([AUTO, *(f"head:{name}" for name in fitting_heads(target)[:1])])
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from forerun.planning import (
     parse_size,
 )
 from forerun.weights.tensor import KINDS
-from support.heads import Sizes
+from support.heads import Sizes, TinyHead
 from support.random_models import random_checkpoint, random_config
 from support.tiny import Tiny, write_tiny_gguf, write_tiny_hf
 
@@ -124,28 +124,35 @@ def test_a_limit_is_kept_or_refused_with_the_numbers() -> None:
 
 def test_drafters_have_their_share(tmp_path: Path) -> None:
     draft = write_tiny_hf(tmp_path / "draft")
-    planner = make_planner(tiny_outline(layers=4), f"draft:{draft},skip:2,suffix,eagle")
-    model, own, skip, suffix, eagle, program = planner.at(1000).shares
+    planner = make_planner(tiny_outline(layers=4), f"draft:{draft},skip:2,suffix")
+    model, own, skip, suffix, program = planner.at(1000).shares
     assert own.weights > 0
     assert (skip.weights, skip.kv) == (0, model.kv // 2)
     assert suffix.kv == 110_000
-    assert eagle.weights > 0
-    assert eagle.kv == model.kv // 4
     assert program.total > 30e6
     assert make_planner(tiny_outline(), "none").drafters == ()
 
 
-@pytest.mark.parametrize("family", ["eagle", "eagle3", "medusa"])
-def test_heads_are_what_the_core_packs(family: str, tmp_path: Path) -> None:
+HEADS = {
+    "eagle": lambda: Sizes().eagle(),
+    "eagle with an embedding": lambda: Sizes().eagle(embedding=True),
+    "eagle3": lambda: Sizes().eagle3(),
+    "medusa": lambda: Sizes().medusa(),
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_are_what_the_core_packs(kind: str, tmp_path: Path) -> None:
     config = random_config(hidden=64, heads=4, kv_heads=2, head_dim=16, vocab=24)
     checkpoint = random_checkpoint(config)
-    folder = getattr(Sizes(), family)().save(tmp_path / "head")
+    folder = HEADS[kind]().save(tmp_path / "head")
     name = f"head:{folder}"
     planner = make_planner(outline_of(checkpoint), name)
     loaded = load_backend(checkpoint, threads=1).load_head(open_head(folder))
     share = planner.at(100).shares[1]
     assert share.weights == loaded.bytes
-    assert share.kv == (0 if family == "medusa" else 100 * 2 * (16 + 16) * 2)
+    assert share.kv == (0 if kind == "medusa" else 164 * 2 * (16 + 16) * 2)
+    assert planner.heads[name].taps == len(loaded.taps)
 
     limit = int((planner.at(500).total + 3_000) * 1.03)
     allowance = Allowance(Planner(planner.target), limit, 500)
@@ -154,6 +161,32 @@ def test_heads_are_what_the_core_packs(family: str, tmp_path: Path) -> None:
     allowance.take_text(name, 450)
     with pytest.raises(InputError, match="drafter draft:"):
         allowance.admit(f"draft:{write_tiny_hf(tmp_path / 'draft')}")
+
+
+def test_rows_that_a_head_borrows_of_its_target_are_counted(tmp_path: Path) -> None:
+    """A head without an output layer, which guesses a part of the vocabulary."""
+    config = random_config(hidden=64, heads=4, kv_heads=2, head_dim=16, vocab=24)
+    checkpoint = random_checkpoint(config)
+    head = Sizes().eagle3()
+    arrays = {name: values for name, values in head.arrays.items() if "lm_head" not in name}
+    folder = TinyHead(head.config, arrays).save(tmp_path / "head")
+    planner = make_planner(outline_of(checkpoint), f"head:{folder}")
+    loaded = load_backend(checkpoint, threads=1).load_head(open_head(folder))
+    assert planner.at(100).shares[1].weights == loaded.bytes
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+def test_a_head_of_the_usual_shape_is_planned_as_one_that_is_there(kind: str, tmp_path: Path) -> None:
+    config = random_config(hidden=64, heads=4, kv_heads=2, head_dim=16, vocab=24)
+    sizes = Sizes(inner=config.intermediate_size, outputs=24)
+    folder = getattr(sizes, kind)().save(tmp_path / "head")
+    outline = outline_of(random_checkpoint(config))
+    usual = make_planner(outline, kind).heads[kind]
+    there = make_planner(outline, f"head:{folder}").heads[f"head:{folder}"]
+    assert (usual.taps, usual.kv_per_token) == (there.taps, there.kv_per_token)
+    if kind != "medusa":  # as many heads as one likes
+        assert usual.weights == pytest.approx(there.weights, rel=0.02)
+        assert usual.reads == pytest.approx(there.reads, rel=0.02)
 
 
 def test_an_allowance_is_used_up_and_given_back() -> None:

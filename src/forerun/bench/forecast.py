@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from forerun.core.curve import CostCurve
 from forerun.core.expected import Speculation, best_speculation
-from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.memory import bytes_per_forward, kv_bytes_per_token, kv_type
 from forerun.models.outline import Outline
 from forerun.planning import Planner
@@ -73,8 +72,9 @@ class Forecaster:
             if kind == "draft":
                 outline = self._planner.drafts[share.name]
                 seconds = max(seconds, self._weights(outline) + self._cache(outline, context))
-            elif kind in DRAFTER_NAMES:
-                seconds = max(seconds, (share.weights + share.kv) / self._bandwidth)
+            elif share.name in self._planner.heads:
+                read = self._planner.heads[share.name].reads + share.kv
+                seconds = max(seconds, read / self._bandwidth)
             elif kind == "skip":
                 layers = self._planner.target.config.layers
                 part = (int(detail) if detail.isdecimal() else max(1, layers // 3)) / layers

@@ -29,7 +29,7 @@ CONTEXTS = (512, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
     "--drafter",
     default="auto",
     metavar="NAME[,NAME]",
-    help="As for generate, and `eagle`: a head of the usual size.",
+    help="As for generate; eagle, eagle3 and medusa alone are heads of the usual shape.",
 )
 @click.option(
     "--bandwidth",
@@ -64,21 +64,24 @@ def plan(
     """Tell what a model and its drafters need, what fits, and how fast it would be. Loads no weights."""
     from forerun.backends.cpu import check_options
     from forerun.bench.forecast import Forecaster
+    from forerun.models.heads.size import USUAL
     from forerun.models.machine import memory_bytes
     from forerun.models.outline import read_outline
     from forerun.planning import make_planner, parse_size
-    from forerun.roster import check_names, split_cascade
+    from forerun.roster import best_drafter, check_names, split_cascade
 
     check_options(dtype=dtype, threads=threads, kv=kv)
     given = split_cascade(drafter)
-    names = check_names(",".join(name for name in given if name != "eagle") or "none")
-    names += ["eagle"] * ("eagle" in given)
+    outline = read_outline(model)
+    names = split_cascade(",".join(best_drafter(outline.config) if n == "auto" else n for n in given))
+    usual = [name for name in names if name in USUAL]
+    names = check_names(",".join(name for name in names if name not in USUAL) or "none") + usual
     gpu = device == "gpu"
     if gpu and (memory is None or bandwidth is None):
         raise InputError(
             "a GPU's memory cannot be looked up here; give --memory and --bandwidth, both of the GPU"
         )
-    planner = make_planner(read_outline(model), ",".join(names), dtype=dtype, kv=kv, gpu=gpu)
+    planner = make_planner(outline, ",".join(names), dtype=dtype, kv=kv, gpu=gpu)
     longest = planner.target.config.context
     if context is not None and context > longest:
         raise InputError(f"context is {context}; this model holds at most {longest} tokens")

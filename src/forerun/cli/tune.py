@@ -28,9 +28,10 @@ WORKLOADS = ("code", "json", "extraction", "summarise", "rag", "chat", "creative
 @model_option
 @click.option(
     "--drafters",
-    default="suffix,lookup",
+    default="suffix,lookup,auto",
     metavar="NAME[,NAME]",
-    help="Drafters to try besides plain decoding; + makes a cascade, such as suffix+draft:MODEL.",
+    help="Drafters to try besides plain decoding; + makes a cascade, such as suffix+draft:MODEL. auto is what"
+    " is used where nothing was tuned.",
 )
 @click.option(
     "--draft-tokens",
@@ -199,6 +200,8 @@ class Search:
             progress(done, 1000)
         best = min(self._settings, key=lambda setting: setting.one + setting.eight)
         engine = self._load(best.dtype, best.threads)
+        named = [engine.auto.drafter if name == "auto" else name for name in self._drafters]
+        self._drafters = list(dict.fromkeys(named))
         for name in self._drafters:
             engine.check_drafter(name)
         prompts = [p for p in self._prompts if len(encoded(engine, p)) + self._max_tokens <= engine.context]

@@ -1,0 +1,151 @@
+"""What a drafting head takes of memory, by its family: of one on disk, and of one that does not exist yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from forerun.errors import InputError
+from forerun.models.config import ModelConfig
+from forerun.models.heads.frequent import frequent_part
+from forerun.models.heads.head import Head
+from forerun.models.heads.opening import open_head
+from forerun.models.heads.shipped import resolve_head
+from forerun.models.memory import TILE, packed_bytes, padded_values
+
+Shape = tuple[int, int]
+
+USUAL = ("eagle", "eagle3", "medusa")
+"""Families of which a head of the usual shape can be planned that does not exist yet."""
+
+USUAL_OUTPUTS = 32_000
+"""Tokens that EAGLE-3 heads guess at most (the published ones of large vocabularies: exactly)."""
+
+USUAL_MEDUSA = 4
+"""Heads that Medusa's published models have of one block each (five were trained for some)."""
+
+ROWS = 256  # of a forward that reads the prompt
+WAITING = 64  # tokens whose features wait to be read
+LEVEL = 16  # nodes of one depth, whose logits are there together
+
+
+@dataclass(frozen=True)
+class HeadSize:
+    """What a head takes, in bytes.
+
+    Attributes:
+        weights: as they are executed; what the target lends whole is not counted.
+        reads: of weights, the target's too, that guessing one depth reads.
+        kv_per_token: keys and values of a token.
+        taps: hidden states of the target that it reads.
+        activations: arrays of its largest forward, logits and features that wait.
+    """
+
+    weights: int
+    reads: int
+    kv_per_token: int
+    taps: int
+    activations: int
+
+
+def read_head_size(where: str, target: ModelConfig, dtype: str = "q8") -> HeadSize:
+    """Of the head in a folder, at a hub id, or of the package: its matrices are executed in 8 bits.
+
+    Raises:
+        InputError: there is no such head, or it is another model's.
+    """
+    head = open_head(resolve_head(where))
+    head.check_fits(target)
+    head = frequent_part(head, target)
+    sizes = {
+        name: packed_bytes(tensor.kind, dtype, *tensor.shape)
+        for name, tensor in head.tensors.items()
+        if len(tensor.shape) == 2
+    }
+    taps = len(head.taps_for(target))
+    if head.family == "medusa":
+        return _medusa(sizes, head.outputs or target.vocab_size, target)
+    return _eagle(head, sizes, taps, target, dtype)
+
+
+def usual_head_size(family: str, target: ModelConfig, dtype: str = "q8") -> HeadSize:
+    """Of a head that does not exist yet, of the shape that published ones have.
+
+    EAGLE-1 and 2 (Li et al., arXiv 2401.15077, 2406.16858): a layer as the target's, before it a matrix that
+    joins two states; embedding and output layer are the target's. EAGLE-3 (2503.01840): three states are
+    joined to one, the layer reads two, the output layer is its own, over at most 32,000 tokens. Medusa (Cai
+    et al., 2401.10774): a block and an output layer over the vocabulary for each guess.
+    """
+    hidden, queries = target.hidden_size, target.heads * target.head_dim
+    keys, inner = target.kv_heads * target.head_dim, target.intermediate_size
+    if family == "medusa":
+        shapes: dict[str, Shape] = {}
+        for index in range(USUAL_MEDUSA):
+            shapes[f"heads.{index}.blocks.0.weight"] = (hidden, hidden)
+            shapes[f"heads.{index}.out.weight"] = (target.vocab_size, hidden)
+        return _medusa(_packed(shapes.items(), dtype), target.vocab_size, target)
+    third = family == "eagle3"
+    inputs = 2 * hidden if third else hidden
+    shapes = {
+        "fc.weight": (hidden, 3 * hidden if third else 2 * hidden),
+        "layers.0.self_attn.qkv": (queries + 2 * keys, inputs),
+        "layers.0.self_attn.o_proj.weight": (hidden, queries),
+        "layers.0.mlp.gate_up": (2 * inner, hidden),
+        "layers.0.mlp.down_proj.weight": (hidden, inner),
+    }
+    outputs = min(USUAL_OUTPUTS, target.vocab_size) if third else target.vocab_size
+    if third:
+        shapes["lm_head.weight"] = (outputs, hidden)
+    sizes = _packed(shapes.items(), dtype)
+    head = 0 if third else packed_bytes("BF16", dtype, outputs, hidden)
+    return HeadSize(
+        sum(sizes.values()),
+        sum(sizes.values()) + head - (sizes["fc.weight"] if third else 0),
+        2 * target.kv_heads * padded_values(target.head_dim),
+        3 if third else 1,
+        _activations(target, hidden, inner, queries, outputs, 3 if third else 1),
+    )
+
+
+def _packed(shapes: Iterable[tuple[str, Shape]], dtype: str) -> dict[str, int]:
+    return {name: packed_bytes("BF16", dtype, *shape) for name, shape in shapes}
+
+
+def _eagle(head: Head, sizes: Mapping[str, int], taps: int, target: ModelConfig, dtype: str) -> HeadSize:
+    """Of either generation: what it has of its own, and of the target's output layer a copy of the rows that
+    it guesses, if these are not all."""
+    layer = head.layer
+    if layer is None:
+        raise InputError(f"{head.path} has no layer")
+    outputs = target.vocab_size if head.outputs is None else head.outputs
+    own = sum(sizes.values())
+    output_layer = sizes.get("lm_head.weight", packed_bytes("BF16", dtype, outputs, head.hidden_size))
+    if "lm_head.weight" not in sizes and head.tokens is not None:
+        own += output_layer
+    layers = sum(size for name, size in sizes.items() if name.startswith("layers."))
+    joins = sizes.get("fc.weight", 0) if head.family == "eagle" else 0
+    queries = layer.heads * layer.head_dim
+    return HeadSize(
+        own,
+        layers + joins + output_layer,
+        layer.layers * layer.kv_heads * padded_values(layer.head_dim) * 2,
+        taps,
+        _activations(target, head.hidden_size, layer.intermediate_size, queries, outputs, taps),
+    )
+
+
+def _medusa(sizes: Mapping[str, int], outputs: int, target: ModelConfig) -> HeadSize:
+    """A guess of one depth reads one head; an output layer that all share is read for each."""
+    first = sum(size for name, size in sizes.items() if name.startswith("heads.0."))
+    return HeadSize(sum(sizes.values()), first, 0, 1, 4 * _whole(outputs) + 4 * target.hidden_size)
+
+
+def _activations(target: ModelConfig, hidden: int, inner: int, queries: int, outputs: int, taps: int) -> int:
+    """Of a layer: rows of the prompt, or the logits and states of a tree's widest depth."""
+    features = 4 * taps * target.hidden_size
+    row = 4 * (4 * hidden + 2 * queries + 2 * inner) + features
+    return ROWS * row + LEVEL * 4 * (_whole(outputs) + hidden) + WAITING * features
+
+
+def _whole(outputs: int) -> int:
+    return -(-outputs // TILE) * TILE
