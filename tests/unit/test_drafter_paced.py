@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from forerun.core import account
 from forerun.core.cost_budget import CostBudget, Experience
 from forerun.core.curve import CostCurve
 from forerun.core.protocols import Budget
 from forerun.core.report import Report
 from forerun.core.tree import DraftTree
-from forerun.drafters import paced
 from forerun.drafters.cascade import CascadeDrafter
 from forerun.drafters.paced import PacedDrafter
 
@@ -53,7 +53,7 @@ class Text:
     def __init__(
         self, slow: Slow, monkeypatch: pytest.MonkeyPatch, experience: Experience, curve: dict[int, float]
     ) -> None:
-        monkeypatch.setattr(paced, "Lap", lambda: self.lap())
+        monkeypatch.setattr(account, "Lap", lambda: self.lap())
         self.slow = slow
         self.curve = CostCurve(curve)
         self.budget = CostBudget(self.curve, 16, 16, experience=experience)

@@ -10,9 +10,11 @@ few steps while it is right: so it is known when it would pay again.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from forerun.core.protocols import Budget
+from forerun.core.report import Lap
 from forerun.core.tree import DraftTree
 
 SHARE = 0.01
@@ -21,7 +23,7 @@ SHARE = 0.01
 TRIAL = 4.0
 """Plain steps that a drafter may take before it is known, and the most that is saved up for it."""
 
-LEAST_GAIN = 0.02
+LEAST_GAIN = 0.05
 """Tokens that asking must be worth: less is noise."""
 
 FIRST_DEPTH = 4
@@ -127,6 +129,7 @@ class Pace:
         self._paying = True
         self._steps = 0  # in a row that it was asked; in the first it has to catch up with the text
         self._right = False
+        self._lap = Lap()
         self._seconds = 0.0
 
     @property
@@ -146,21 +149,15 @@ class Pace:
                 self._steps, self.asked = 0, None
                 return None
         self._steps += 1
+        self._lap = Lap()
         if not self._paying:
             depth = min(PROBE_DEPTH if promise in account.levels else FIRST_DEPTH, most)
         enough = max(depth, int(2.0 * account.nodes) + 2) if account.nodes else budget.nodes
         self.asked = Budget(min(budget.nodes, enough), depth, budget.beside)
         return self.asked
 
-    def took(self, seconds: float) -> None:
-        """The proposal took so long."""
-        self._seconds = seconds
-        if not self._paying:
-            begins = not self._account.levels  # the prompt is read once, whatever comes of it
-            self._account.saved -= min(seconds / self._plain, 1.0) if begins else seconds / self._plain
-
     def gained(self, gains: list[float], reached: int, nodes: int) -> None:
-        """What came of asking, if it was asked.
+        """What came of asking, if it was asked. It took the time since: guesses must be judged, too.
 
         Args:
             gains: tokens that its guesses are worth, by depth.
@@ -169,7 +166,10 @@ class Pace:
         """
         if self.asked is None:
             return
-        account, asked = self._account, self.asked.depth
+        account, asked, self._seconds = self._account, self.asked.depth, self._lap()
+        if not self._paying:
+            most = 1.0 if not account.levels else math.inf  # the prompt is read once, whatever comes of it
+            account.saved -= min(self._seconds / self._plain, most)
         if nodes or account.nodes:
             account.nodes += (nodes - account.nodes) * (WEIGHT if account.nodes else 1.0)
         if self._steps > 1:

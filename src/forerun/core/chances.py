@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from forerun.core.tree import DraftTree
 
-MEMORY = 0.95
+MEMORY = 0.97
 """How much of a record stays when an outcome is added."""
 
 TRUST = 8.0

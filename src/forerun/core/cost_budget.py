@@ -29,7 +29,7 @@ from forerun.core.protocols import Budget
 from forerun.core.report import Report
 from forerun.core.tree import DraftTree
 
-EDGE = 0.02
+EDGE = 0.05
 """Guesses are verified if they promise at least so many tokens more than they cost: less is noise."""
 
 PROBE = 2

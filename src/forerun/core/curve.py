@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-LEARN = 0.1
-"""Weight of a new measurement."""
+LEARN, LEARN_WIDTH = 0.1, 0.03
+"""Weight of a new measurement for all widths, and for its own: a machine that gets slower does so for all,
+and rows must not look cheap where only single ones were seen since."""
 
 FORGET = 0.01
 """How far, at every step, what was measured of one width goes back to what the others say."""
@@ -53,4 +54,4 @@ class CostCurve:
         off = min(seconds / self(n), OUTLIER)
         self._own = [own + FORGET * (1.0 - own) for own in self._own]
         self._scale *= 1.0 + LEARN * (off - 1.0)
-        self._own[n] *= 1.0 + LEARN * (off - 1.0)
+        self._own[n] *= 1.0 + LEARN_WIDTH * (off - 1.0)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from forerun.core.protocols import Budget, Drafter
-from forerun.core.report import Lap
 from forerun.core.tree import DraftTree, FloatArray, IntArray
 
 
@@ -15,9 +14,6 @@ class Pace(Protocol):
 
     def ask(self, budget: Budget) -> Budget | None:
         """How much of `budget` it is asked for, None for nothing."""
-
-    def took(self, seconds: float) -> None:
-        """The proposal took so long."""
 
 
 class PacedDrafter:
@@ -49,9 +45,4 @@ class PacedDrafter:
 
     def propose(self, budget: Budget) -> DraftTree:
         asked = self._pace.ask(budget)
-        if asked is None:
-            return DraftTree.chain(self._last)
-        lap = Lap()
-        tree = self._drafter.propose(asked)
-        self._pace.took(lap())
-        return tree
+        return DraftTree.chain(self._last) if asked is None else self._drafter.propose(asked)
