@@ -22,10 +22,15 @@ LEAST = 16384
 """But so many at least."""
 
 
+def frequent_tokens(target: ModelConfig) -> int:
+    """How many of a model's tokens such a head guesses."""
+    return min(max(LEAST, target.vocab_size // PART), target.vocab_size)
+
+
 def frequent_part(head: Head, target: ModelConfig) -> Head:
     """The head; cut to the frequent tokens if it would use the whole of the target's output layer."""
-    kept = max(LEAST, target.vocab_size // PART)
-    if head.outputs is not None or kept >= target.vocab_size:
+    kept = frequent_tokens(target)
+    if head.outputs is not None or kept == target.vocab_size:
         return head
     ends = [token for token in target.eos_token_ids if kept <= token < target.vocab_size]
     tokens = np.array([*range(kept), *sorted(ends)], dtype=np.int32)

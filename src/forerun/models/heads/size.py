@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
-from forerun.models.heads.frequent import frequent_part
+from forerun.models.heads.frequent import frequent_part, frequent_tokens
 from forerun.models.heads.head import Head
 from forerun.models.heads.opening import open_head
 from forerun.models.heads.shipped import resolve_head
@@ -72,9 +72,10 @@ def usual_head_size(family: str, target: ModelConfig, dtype: str = "q8") -> Head
     """Of a head that does not exist yet, of the shape that published ones have.
 
     EAGLE-1 and 2 (Li et al., arXiv 2401.15077, 2406.16858): a layer as the target's, before it a matrix that
-    joins two states; embedding and output layer are the target's. EAGLE-3 (2503.01840): three states are
-    joined to one, the layer reads two, the output layer is its own, over at most 32,000 tokens. Medusa (Cai
-    et al., 2401.10774): a block and an output layer over the vocabulary for each guess.
+    joins two states; embedding and output layer are the target's, of the latter a copy of its frequent rows.
+    EAGLE-3 (2503.01840): three states are joined to one, the layer reads two, the output layer is its own,
+    over at most 32,000 tokens. Medusa (Cai et al., 2401.10774): a block and an output layer over the
+    vocabulary for each guess.
     """
     hidden, queries = target.hidden_size, target.heads * target.head_dim
     keys, inner = target.kv_heads * target.head_dim, target.intermediate_size
@@ -93,14 +94,15 @@ def usual_head_size(family: str, target: ModelConfig, dtype: str = "q8") -> Head
         "layers.0.mlp.gate_up": (2 * inner, hidden),
         "layers.0.mlp.down_proj.weight": (hidden, inner),
     }
-    outputs = min(USUAL_OUTPUTS, target.vocab_size) if third else target.vocab_size
-    if third:
+    outputs = min(USUAL_OUTPUTS, target.vocab_size) if third else frequent_tokens(target)
+    if third or outputs < target.vocab_size:
         shapes["lm_head.weight"] = (outputs, hidden)
     sizes = _packed(shapes.items(), dtype)
-    head = 0 if third else packed_bytes("BF16", dtype, outputs, hidden)
+    own = sum(sizes.values())
+    lent = 0 if "lm_head.weight" in sizes else packed_bytes("BF16", dtype, outputs, hidden)
     return HeadSize(
-        sum(sizes.values()),
-        sum(sizes.values()) + head - (sizes["fc.weight"] if third else 0),
+        own,
+        own + lent - (sizes["fc.weight"] if third else 0),
         2 * target.kv_heads * padded_values(target.head_dim),
         3 if third else 1,
         _activations(target, hidden, inner, queries, outputs, 3 if third else 1),
