@@ -13,8 +13,9 @@ h1 { font-size: 1.4rem; }
 h2 { font-size: 1.15rem; margin-top: 2rem; }
 h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 .row { margin: .35rem 0; }
-.label { display: flex; justify-content: space-between; gap: 1rem; font-size: .9rem; }
-.label span:last-child { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.label { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 1rem; font-size: .9rem; }
+.label span { overflow-wrap: anywhere; }
+.label span:last-child { margin-left: auto; text-align: right; font-variant-numeric: tabular-nums; }
 .track { background: var(--line); border-radius: 3px; height: .7rem; }
 .bar { height: .7rem; border-radius: 3px; background: var(--bar); min-width: 1px; }
 .other { background: var(--other); } .simulated { background: var(--sim); }
