@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.core.protocols import Budget
@@ -103,6 +103,7 @@ def test_drawn_trees_are_left_as_they_are() -> None:
     assert merge(SURE, drawn, 9) is SURE
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_merge(data: st.DataObject) -> None:
     """Every path of the result is a path of one of them, and with room enough all are."""

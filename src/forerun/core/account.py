@@ -20,7 +20,7 @@ from forerun.core.tree import DraftTree
 SHARE = 0.01
 """The part of the time that drafters which do not pay may take, each."""
 
-TRIAL = 4.0
+TRIAL = 2.0
 """Plain steps that a drafter may take before it is known, and the most that is saved up for it."""
 
 LEAST_GAIN = 0.05
