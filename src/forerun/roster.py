@@ -59,7 +59,7 @@ models of one family differ in the names of special tokens."""
 def best_drafter(target: ModelConfig) -> str:
     """What "auto" stands for where nothing was tuned: suffix matching, and the best of the package's heads
     for the model. The budget lets the head rest where it does not pay."""
-    from forerun.models.heads.shipped import fitting_heads
+    from forerun.models.heads.fitting import fitting_heads
 
     return ",".join([AUTO, *(f"head:{name}" for name in fitting_heads(target)[:1])])
 
@@ -182,12 +182,12 @@ class Roster:
         """The head behind `head:DIR`."""
         if name not in self._heads:
             from forerun.models.heads import open_head
-            from forerun.models.heads.shipped import resolve_head
+            from forerun.models.hub import resolve_model
 
             family, _, where = name.partition(":")
             if not isinstance(self._target, Headed):
                 raise InputError(f"drafter {name}: this backend does not run heads; choose another drafter")
-            head = open_head(resolve_head(where))
+            head = open_head(resolve_model(where, head=True))
             if family not in ("head", head.family):
                 raise InputError(f"{where} is of the family {head.family}; write {head.family}:{where}")
             self._heads[name] = self._target.load_head(head)

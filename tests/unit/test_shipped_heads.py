@@ -4,36 +4,52 @@ from __future__ import annotations
 
 import pytest
 
+import forerun
 from forerun.models.checkpoint import open_checkpoint
 from forerun.models.heads import open_head
-from forerun.models.heads.shipped import FOLDER, fitting_heads, shipped_head
+from forerun.models.heads.fitting import fitting_heads
 from forerun.models.heads.size import read_head_size
 from forerun.models.hub import resolve_model
+from forerun.models.shipped import FOLDER, shipped
 from forerun.roster import best_drafter
 from support.random_models import random_config
 
 NAMES = sorted(str(path.parent.relative_to(FOLDER)) for path in FOLDER.glob("*/*/config.json"))
+HEADS = [name for name in NAMES if not name.endswith("/draft")]
 
 
 def test_names() -> None:
-    assert "smollm2-135m/eagle3" in NAMES
-    assert all(shipped_head(name) == FOLDER / name for name in NAMES)
+    assert {"smollm2-135m/eagle3", "smollm2-135m/medusa", "smollm2-135m/draft"} <= set(NAMES)
+    assert all(shipped(name) == FOLDER / name for name in NAMES)
     for other in ("smollm2-135m", "smollm2-135m/none", "../heads/smollm2-135m", "org/name"):
-        assert shipped_head(other) is None
+        assert shipped(other) is None
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", HEADS)
 def test_a_shipped_head_fits(name: str) -> None:
     head = open_head(FOLDER / name)
     head.check_fits(open_checkpoint(resolve_model(name.split("/")[0])).config)
     assert head.family == name.split("/")[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_drafter_is_small_and_says_how_it_was_made(name: str) -> None:
     assert sum(path.stat().st_size for path in (FOLDER / name).iterdir()) < 12_000_000
-    assert (FOLDER / name / "MODEL_CARD.md").is_file()
+    assert "forerun train" in (FOLDER / name / "MODEL_CARD.md").read_text()
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", NAMES)
+def test_the_shipped_draft_model_drafts() -> None:
+    engine = forerun.load("smollm2-135m", drafter="draft:smollm2-135m/draft", draft_tokens=4)
+    greedy = forerun.SamplingParams(max_tokens=48)
+    found = engine.generate("def fibonacci(n):", greedy)
+    assert found.text == engine.generate("def fibonacci(n):", greedy, drafter="none").text
+    assert found.report.mean_accepted_length > 1.1
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", HEADS)
 def test_a_shipped_head_is_what_auto_uses_for_its_model(name: str) -> None:
     config = open_checkpoint(resolve_model(name.split("/")[0])).config
     assert name in fitting_heads(config)

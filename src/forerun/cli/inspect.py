@@ -56,9 +56,9 @@ def inspect(model: str, as_json: bool) -> None:
     """Show a model's architecture, sizes, quantisation, memory needs and tokenizer; or a drafting head."""
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.heads import is_head, open_head
-    from forerun.models.heads.shipped import resolve_head
+    from forerun.models.hub import resolve_model
 
-    path = resolve_head(model)
+    path = resolve_model(model, head=True)
     if path.is_dir() and is_head(path):
         from forerun.cli.inspect_head import describe_head, head_as_text
 

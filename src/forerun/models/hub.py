@@ -15,6 +15,7 @@ from pathlib import Path
 
 from forerun.errors import InputError
 from forerun.models.known import KNOWN, cached_path, fetch
+from forerun.models.shipped import shipped
 from forerun.weights.hf_folder import INDEX, MEDUSA_FILES, PICKLED, SINGLE, shard_names
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -95,9 +96,9 @@ def _hub_id(model: str) -> tuple[str, str | None]:
 
 
 def _local(model: str) -> Path | None:
-    """The path that `model` is, or None if there is nothing at it."""
+    """The package's drafter of this name, or the path that `model` is; None if there is nothing at it."""
     try:
-        path = Path(model).expanduser()
+        path = shipped(model) or Path(model).expanduser()
         return path if model and path.exists() else None
     except (OSError, ValueError, RuntimeError):  # a name too long, a null byte, an unknown user's home
         return None

@@ -178,7 +178,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         steps += [kinds.ByteFallback()] if rules.byte_fallback else []
         steps += [kinds.Fuse()] + ([kinds.Strip(" ", rules.strip, 0)] if rules.strip else [])
         backend.decoder = kinds.ByteLevel() if rules.byte_level else kinds.Sequence(steps)
-    backend.save(str(folder / "tokenizer.json"))
+    backend.save(str(folder / "tokenizer.json"), pretty=False)
     names = {**tokenizer.special_tokens, "chat_template": tokenizer.chat_template}
     (folder / "tokenizer_config.json").write_text(json.dumps(names, indent=2) + "\n")
 

@@ -10,7 +10,7 @@ from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part, frequent_tokens
 from forerun.models.heads.head import Head
 from forerun.models.heads.opening import open_head
-from forerun.models.heads.shipped import resolve_head
+from forerun.models.hub import resolve_model
 from forerun.models.memory import TILE, packed_bytes, padded_values
 
 Shape = tuple[int, int]
@@ -54,7 +54,7 @@ def read_head_size(where: str, target: ModelConfig, dtype: str = "q8") -> HeadSi
     Raises:
         InputError: there is no such head, or it is another model's.
     """
-    head = open_head(resolve_head(where))
+    head = open_head(resolve_model(where, head=True))
     head.check_fits(target)
     head = frequent_part(head, target)
     sizes = {
