@@ -144,7 +144,7 @@ class Pace:
         depth = account.depth(promise, self.price, most)
         self._paying = depth > 0
         if not self._paying and account.saved <= 0.0:
-            goes_on = self._steps == 1 or (self._right and account.saved > -2.0 * TRIAL)
+            goes_on = self._steps == 1 or (self._right and account.saved > -TRIAL)
             if not goes_on:
                 self._steps, self.asked = 0, None
                 return None

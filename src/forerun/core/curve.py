@@ -48,10 +48,14 @@ class CostCurve:
         return max(self._base[n] * self._own[n], self._base[1] * self._own[1]) * self._scale
 
     def saw(self, n: int, seconds: float) -> None:
-        """A forward over n rows took so long."""
+        """A forward over n rows took so long. It tells of widths near by, too: none stays wrong for not being
+        tried."""
         if n > self.most:
             return
         off = min(seconds / self(n), OUTLIER)
-        self._own = [own + FORGET * (1.0 - own) for own in self._own]
         self._scale *= 1.0 + LEARN * (off - 1.0)
-        self._own[n] *= 1.0 + LEARN_WIDTH * (off - 1.0)
+        change = LEARN_WIDTH * (off - 1.0)
+        self._own = [
+            (own + FORGET * (1.0 - own)) * (1.0 + change * (min(m, n) / max(m, n)) ** 2)
+            for m, own in enumerate(self._own)
+        ]
