@@ -185,6 +185,24 @@ def test_options(tiny: Path, options: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "train data -o x --disk nan",
+        "train data -o x --disk inf",
+        "train eagle3 -o x --rate nan",
+        "train medusa -o x --minutes inf",
+        "train draft -o x --epochs nan",
+        "plan --acceptance nan",
+        "plan --bandwidth nan",
+        "tune --seconds nan",
+        "tune --seconds inf",
+    ],
+)
+def test_numbers_that_are_none(command: str) -> None:
+    assert "is not a finite number" in refused(*command.split())
+
+
+@pytest.mark.parametrize(
     "options", ["--regex [", "--json-schema {}x", "--grammar start:nothing", "--stop-token 999999"]
 )
 def test_known_before_weights_are_read(tiny: Path, options: str) -> None:

@@ -186,3 +186,12 @@ def test_other_data_is_refused(engine: Engine, written: Path, tmp_path: Path) ->
     with pytest.raises(InputError, match="lacks data"):
         Store(written)
     (written / FILES[1]).write_bytes(whole)
+
+
+def test_one_writer_a_folder(tmp_path: Path) -> None:
+    about = {"model": "none", "taps": [1], "hidden_size": 4}
+    with Store(tmp_path, about):
+        with pytest.raises(InputError, match="another process is writing"):
+            Store(tmp_path, about)
+        Store(tmp_path)  # readers may look
+    Store(tmp_path, about).close()

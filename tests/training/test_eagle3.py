@@ -233,6 +233,44 @@ def test_resumed_training_is_the_same(kind: str, model: Path, written: Path, tmp
         train(job(model, tmp_path / "parts", written, 1.5, kind=kind), nothing, nothing)
 
 
+def test_what_is_no_start(model: Path, written: Path, tmp_path: Path) -> None:
+    def nothing(*_: object) -> None:
+        pass
+
+    first = job(model, tmp_path / "first", written, 0.1)
+    train(first, nothing, nothing)
+    fresh = replace(first, folder=tmp_path / "fresh", start=first.folder)
+    train(replace(fresh, draft_vocabulary=100), nothing, nothing)  # weights fit any draft vocabulary
+    with pytest.raises(InputError, match="a training of eagle3, not of medusa"):
+        train(replace(fresh, folder=tmp_path / "other", kind="medusa"), nothing, nothing)
+    with pytest.raises(InputError, match="no training"):
+        train(replace(fresh, folder=tmp_path / "other", start=tmp_path), nothing, nothing)
+    small = replace(first, folder=tmp_path / "small", kind="draft", hidden=32, layers=1)
+    train(small, nothing, nothing)
+    with pytest.raises(InputError, match="of other sizes"):
+        train(replace(small, folder=tmp_path / "large", start=small.folder, layers=2), nothing, nothing)
+    with pytest.raises(InputError, match="draft vocabulary of 250, not 100"):
+        train(replace(first, draft_vocabulary=100), nothing, nothing)
+
+
+def test_two_trainings_in_one_folder(model: Path, written: Path, tmp_path: Path) -> None:
+    one = job(model, tmp_path, written, 0.1)
+
+    def meanwhile(*_: object) -> None:
+        with pytest.raises(InputError, match="another process is writing"):
+            train(one, lambda *_: None, lambda *_: None)
+
+    train(one, meanwhile, meanwhile)
+    train(one, lambda *_: None, lambda *_: None)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_checkpoint_that_the_disk_does_not_take(model: Path, written: Path, tmp_path: Path) -> None:
+    (tmp_path / (CHECKPOINT + ".new")).symlink_to("/dev/full")
+    with pytest.raises(InputError, match="cannot write .*: No space left on device"):
+        train(job(model, tmp_path, written, 0.1), lambda *_: None, lambda *_: None)
+
+
 def test_states_that_were_not_kept(model: Path, written: Path, tmp_path: Path) -> None:
     """Training computes them again, and is the same."""
     whole, engine = Store(written), forerun.load(str(model), threads=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -60,3 +62,21 @@ def test_torn_rows_are_computed_again(data: Conversations, tmp_path: Path) -> No
     assert kept.read([place]) is None
     kept.remove()
     assert not (tmp_path / NAME).exists()
+
+
+def test_a_full_disk_only_costs_time(
+    data: Conversations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    place = data.training[0]
+    kept, means = KeptMeans(tmp_path, data, WIDTH), torch.randn(place.wanted, WIDTH).bfloat16()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        kept.keep([place], means)
+    assert kept.read([place]) is None
+    kept.keep([place], means)
+    found = kept.read([place])
+    assert found is not None
+    assert torch.equal(found, means)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
 import forerun
+from forerun.cli.inspect import inspect
 from forerun.models.checkpoint import open_checkpoint
 from forerun.models.heads import open_head
 from forerun.models.heads.fitting import fitting_heads
@@ -23,6 +25,14 @@ def test_names() -> None:
     assert all(shipped(name) == FOLDER / name for name in NAMES)
     for other in ("smollm2-135m", "smollm2-135m/none", "../heads/smollm2-135m", "org/name"):
         assert shipped(other) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inspect_knows_it_by_the_drafters_name_too(name: str) -> None:
+    kind = "head" if name in HEADS else "draft"
+    shown = [CliRunner().invoke(inspect, [x]).output for x in (name, f"{kind}:{name}")]
+    assert shown[0] == shown[1]
+    assert str(FOLDER / name) in shown[0]
 
 
 @pytest.mark.model

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from forerun.cli.files import check_writable, write_whole
-from forerun.cli.options import dtype_option, kv_option, load_engine, model_option, threads_option
+from forerun.cli.options import (
+    FiniteRange,
+    dtype_option,
+    kv_option,
+    load_engine,
+    model_option,
+    threads_option,
+)
 from forerun.cli.progress import LateProgress
 from forerun.errors import CheckFailed, InputError
 from forerun.roster import split_cascade
@@ -63,7 +70,7 @@ COST_WIDTHS = (1, 2, 4, 8, 12, 16)
 )
 @click.option(
     "--simulate-acceptance",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     metavar="P",
     help="Also a simulated drafter that is told the answer and is right with probability P a token.",
 )

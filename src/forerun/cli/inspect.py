@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 import click
 
 from forerun.cli.options import json_option
+from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from forerun.models.checkpoint import Checkpoint
+
+
+DRAFTER = re.compile(rf"^(draft|{'|'.join(DRAFTER_NAMES)}):")
+"""How a drafter's name begins that has a model or a head behind it."""
 
 
 class Stored(TypedDict):
@@ -58,7 +64,7 @@ def inspect(model: str, as_json: bool) -> None:
     from forerun.models.heads import is_head, open_head
     from forerun.models.hub import resolve_model
 
-    path = resolve_model(model, head=True)
+    path = resolve_model(DRAFTER.sub("", model), head=True)
     if path.is_dir() and is_head(path):
         from forerun.cli.inspect_head import describe_head, head_as_text
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,6 +14,17 @@ from forerun.models.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from forerun.engine import Engine
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range; neither infinite nor none at all (nan), which compares with no bound."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        number = float(super().convert(value, parameter, context))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", parameter, context)
+        return number
+
 
 model_option = click.option(
     "-m",

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from forerun.cli.options import dtype_option, json_option, kv_option, model_option, threads_option
+from forerun.cli.options import (
+    FiniteRange,
+    dtype_option,
+    json_option,
+    kv_option,
+    model_option,
+    threads_option,
+)
 from forerun.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
@@ -33,13 +40,13 @@ CONTEXTS = (512, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 )
 @click.option(
     "--bandwidth",
-    type=click.FloatRange(0, 1e6, min_open=True),
+    type=FiniteRange(0, 1e6, min_open=True),
     metavar="GB/S",
     help="Of the memory; measured by default, on a CPU.",
 )
 @click.option(
     "--acceptance",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     metavar="P",
     help="The chance that a guess is right; by default what `tune` measured, or 0.7.",
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forerun.cli.options import model_option, threads_option
+from forerun.cli.options import FiniteRange, model_option, threads_option
 from forerun.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forerun.training.trainer import Figures, Progress
 
 GIGABYTE = 1 << 30
-POSITIVE = click.FloatRange(0, min_open=True)
+POSITIVE = FiniteRange(0, min_open=True)
 QUIET_SECONDS = 60.0
 """Between two lines where standard error is no terminal."""
 

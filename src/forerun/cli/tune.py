@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from forerun.cli.options import json_option, kv_option, load_engine, model_option
+from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
 from forerun.roster import split_cascade
@@ -48,7 +48,7 @@ WORKLOADS = ("code", "json", "extraction", "summarise", "rag", "chat", "creative
 @click.option("--threads", default="", metavar="LIST", help="Numbers of threads; by default a few.")
 @click.option("--prompts", type=click.Path(path_type=Path), metavar="FILE", help="By default built-in ones.")
 @click.option("--max-tokens", type=click.IntRange(8), default=64, metavar="N", help="Tokens an answer.")
-@click.option("--seconds", type=click.FloatRange(5), default=150.0, metavar="S", help="Take about so long.")
+@click.option("--seconds", type=FiniteRange(5), default=150.0, metavar="S", help="Take about so long.")
 @click.option("--reset", is_flag=True, help="Forget what was chosen, and end.")
 @kv_option
 @json_option

@@ -7,9 +7,11 @@ bit for bit after an interruption.
 
 from __future__ import annotations
 
+import os
 import shutil
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +45,10 @@ class KeptMeans:
         if not self.path.exists() or self.path.stat().st_size != head + size:
             with self.path.open("wb") as file:
                 file.truncate(head + size)  # takes room only as it fills
-        self._sums = np.memmap(self.path, np.uint32, "r+", shape=(len(places),))
-        self._rows = np.memmap(self.path, np.uint16, "r+", head, (int(self._starts[-1]), width))
+        self._head, self._width = head, width
+        self._file = self.path.open("r+b", buffering=0)
+        self._sums = np.memmap(self.path, np.uint32, "r", shape=(len(places),))
+        self._rows = np.memmap(self.path, np.uint16, "r", head, (int(self._starts[-1]), width))
 
     def read(self, group: Sequence[Place]) -> Tensor | None:
         """The rows of a batch, bfloat16 [wanted rows, width]; None if one is missing."""
@@ -57,17 +61,22 @@ class KeptMeans:
         return torch.from_numpy(np.concatenate(found).view(np.int16)).view(torch.bfloat16)
 
     def keep(self, group: Sequence[Place], means: Tensor) -> None:
-        """Keep what was computed for a batch."""
+        """Keep what was computed for a batch; what a full disk does not take will be computed again."""
+        # Written, not mapped: a map of a file that the disk has no room for ends the process.
         values = means.cpu().view(torch.int16).numpy().view(np.uint16)
         start = 0
         for place in group:
-            rows, at = self._of(place)
-            rows[:] = values[start : start + place.wanted]
-            self._sums[at] = zlib.crc32(rows.data)
+            at, rows = self._at[place], np.ascontiguousarray(values[start : start + place.wanted])
+            with suppress(OSError):
+                os.pwrite(
+                    self._file.fileno(), rows.data, self._head + 2 * self._width * int(self._starts[at])
+                )
+                os.pwrite(self._file.fileno(), np.uint32(zlib.crc32(rows.data)).tobytes(), 4 * at)
             start += place.wanted
 
     def remove(self) -> None:
         """Training is over."""
+        self._file.close()
         self.path.unlink(missing_ok=True)
 
     def _of(self, place: Place) -> tuple[Halves, int]:

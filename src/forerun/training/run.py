@@ -22,10 +22,11 @@ from forerun.training.eagle import Eagle
 from forerun.training.eagle3 import Eagle3
 from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.export import Recipe, model_card
+from forerun.training.lock import sole_writer
 from forerun.training.means import KeptMeans
 from forerun.training.medusa import Medusa
 from forerun.training.speedup import Costs
-from forerun.training.trainer import Figures, Progress, Settings, Trainer, read_checkpoint
+from forerun.training.trainer import Figures, Progress, Settings, Trainer, load_weights, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,18 @@ def train(
         InputError: data or folders that cannot be used.
     """
     checkpoint = open_checkpoint(resolve_model(job.model))
-    config = checkpoint.config
     job.folder.mkdir(parents=True, exist_ok=True)
+    with sole_writer(job.folder):
+        return _train(job, checkpoint, show, tell)
+
+
+def _train(
+    job: Job,
+    checkpoint: Checkpoint,
+    show: Callable[[Progress, float], None],
+    tell: Callable[[Progress, Figures], None],
+) -> Figures:
+    config = checkpoint.config
     state = read_checkpoint(job.folder)
     stores = open_to_read(job.data, config.hidden_size, config.layers, config.vocab_size)
     recorder = None if job.target is None else Recorder(job.target)
@@ -130,14 +141,16 @@ def _kept(job: Job, data: Conversations, width: int, fresh: bool) -> KeptMeans |
 
 
 def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[str, Any] | None) -> Any:
-    start = read_checkpoint(job.start) if job.start and state is None else None
-    if job.start and state is None and start is None:
-        raise InputError(f"{job.start} holds no training to begin from")
+    size = min(job.draft_vocabulary, checkpoint.config.vocab_size)
     if state is not None:
         vocabulary = state["module"]["vocabulary"]
+        if len(vocabulary) != size:
+            raise InputError(
+                f"{job.folder} holds a training with a draft vocabulary of {len(vocabulary)}, not {size}; "
+                "go on with that, or elsewhere"
+            )
     else:
         counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
-        size = min(job.draft_vocabulary, checkpoint.config.vocab_size)
         vocabulary = counts.topk(size).indices.sort().values
     if job.kind == "eagle3":
         module: Any = Eagle3(checkpoint, vocabulary, job.steps)
@@ -149,9 +162,20 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
         gguf = checkpoint.format == "gguf"
         tokenizer = text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
         module = Draft(checkpoint, tokenizer, vocabulary, Shape(job.hidden, job.layers))
-    if start is not None:
-        module.load_state_dict({**start["module"], "vocabulary": vocabulary})  # only the weights
+    if job.start and state is None:
+        load_weights(module, {**_start(job.start, job.kind), "vocabulary": vocabulary}, job.start)
     return module
+
+
+def _start(folder: Path, kind: str) -> dict[str, Any]:
+    """The weights of an earlier training of this kind."""
+    state = read_checkpoint(folder)
+    if state is None:
+        raise InputError(f"{folder} holds no training to begin from")
+    if state["about"]["kind"] != kind:
+        raise InputError(f"{folder} holds a training of {state['about']['kind']}, not of {kind}")
+    weights: dict[str, Any] = state["module"]
+    return weights
 
 
 def _save(

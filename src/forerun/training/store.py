@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.errors import InputError
+from forerun.training.lock import sole_writer
 
 Halves = npt.NDArray[np.uint16]
 
@@ -70,7 +72,8 @@ def to_bfloat16(values: npt.NDArray[np.float32]) -> Halves:
 
 
 class Store:
-    """A folder of conversations. Opening it to write cuts off what a kill left unfinished.
+    """A folder of conversations. Opening it to write cuts off what a kill left unfinished, and keeps other
+    writers out until it is closed.
 
     Args:
         folder: is made when missing.
@@ -84,10 +87,12 @@ class Store:
         self.folder, self._most_bytes = folder, most_bytes
         self._kept = 0
         self._files: list[BinaryIO] = []
+        self._lock = ExitStack()
         self._index = np.zeros(0, RECORD)
         self._new: list[npt.NDArray[np.void]] = []
         if about is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            self._lock.enter_context(sole_writer(folder))
             if not (folder / "about.json").exists():
                 (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
         try:
@@ -167,6 +172,7 @@ class Store:
         for file in self._files:
             file.close()
         self._files = []
+        self._lock.close()
 
     def __enter__(self) -> Store:
         return self

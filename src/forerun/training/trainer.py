@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -229,7 +230,11 @@ class Trainer:
         return Batch(*(x.to(self.device) for x in (batch.tokens, batch.features, batch.wanted)))
 
     def save(self) -> None:
-        """Write the checkpoint; the old one stays until the new one is whole."""
+        """Write the checkpoint; the old one stays until the new one is whole.
+
+        Raises:
+            InputError: it cannot be written.
+        """
         state = {
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -237,8 +242,15 @@ class Trainer:
             "counts": self.data.counts,
             "about": self.about,
         }
-        torch.save(state, self.folder / (CHECKPOINT + ".new"))
-        os.replace(self.folder / (CHECKPOINT + ".new"), self.folder / CHECKPOINT)
+        path, fresh = self.folder / CHECKPOINT, self.folder / (CHECKPOINT + ".new")
+        written = io.BytesIO()  # torch does not tell a full disk from a fault of its own
+        torch.save(state, written)
+        try:
+            fresh.write_bytes(written.getbuffer())
+            os.replace(fresh, path)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state.
@@ -250,9 +262,23 @@ class Trainer:
             raise InputError(
                 f"{self.folder} holds a training with other settings; go on with those, or elsewhere"
             )
-        self.module.load_state_dict(state["module"])
+        load_weights(self.module, state["module"], self.folder)
         self.optimizer.load_state_dict(state["optimizer"])
         self.at = Progress(**state["progress"])
+
+
+def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], folder: Path) -> None:
+    """Take over the weights of the training in `folder`.
+
+    Raises:
+        InputError: they are of other sizes.
+    """
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(
+            f"{folder} holds a training of other sizes, or for another model; name another folder"
+        ) from error
 
 
 def read_checkpoint(folder: Path) -> dict[str, Any] | None:
