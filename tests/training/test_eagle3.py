@@ -267,7 +267,7 @@ def test_two_trainings_in_one_folder(model: Path, written: Path, tmp_path: Path)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_a_checkpoint_that_the_disk_does_not_take(model: Path, written: Path, tmp_path: Path) -> None:
     (tmp_path / (CHECKPOINT + ".new")).symlink_to("/dev/full")
-    with pytest.raises(InputError, match="cannot write .*: No space left on device"):
+    with pytest.raises(InputError, match=r"cannot write .*: No space left on device"):
         train(job(model, tmp_path, written, 0.1), lambda *_: None, lambda *_: None)
 
 
