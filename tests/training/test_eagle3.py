@@ -249,7 +249,7 @@ def test_what_is_no_start(model: Path, written: Path, tmp_path: Path) -> None:
     train(small, nothing, nothing)
     with pytest.raises(InputError, match="of other sizes"):
         train(replace(small, folder=tmp_path / "large", start=small.folder, layers=2), nothing, nothing)
-    with pytest.raises(InputError, match="draft vocabulary of 250, not 100"):
+    with pytest.raises(InputError, match="draft vocabulary of 250"):
         train(replace(first, draft_vocabulary=100), nothing, nothing)
 
 

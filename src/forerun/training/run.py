@@ -113,6 +113,11 @@ def _train(
     trainer = Trainer(module, data, job.folder, job.settings, about, kept)
     if state is not None:
         trainer.resume(state)
+        size = len(state["module"]["vocabulary"])
+        if size != min(job.draft_vocabulary, config.vocab_size):
+            raise InputError(
+                f"{job.folder} holds a training with a draft vocabulary of {size}; go on with that, or elsewhere"
+            )
     recipe = Recipe(job.kind, job.model, job.command, data.tokens)
 
     def keep(figures: Figures) -> None:
@@ -141,16 +146,11 @@ def _kept(job: Job, data: Conversations, width: int, fresh: bool) -> KeptMeans |
 
 
 def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[str, Any] | None) -> Any:
-    size = min(job.draft_vocabulary, checkpoint.config.vocab_size)
     if state is not None:
         vocabulary = state["module"]["vocabulary"]
-        if len(vocabulary) != size:
-            raise InputError(
-                f"{job.folder} holds a training with a draft vocabulary of {len(vocabulary)}, not {size}; "
-                "go on with that, or elsewhere"
-            )
     else:
         counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
+        size = min(job.draft_vocabulary, checkpoint.config.vocab_size)
         vocabulary = counts.topk(size).indices.sort().values
     if job.kind == "eagle3":
         module: Any = Eagle3(checkpoint, vocabulary, job.steps)
