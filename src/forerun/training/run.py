@@ -116,7 +116,8 @@ def _train(
         size = len(state["module"]["vocabulary"])
         if size != min(job.draft_vocabulary, config.vocab_size):
             raise InputError(
-                f"{job.folder} holds a training with a draft vocabulary of {size}; go on with that, or elsewhere"
+                f"{job.folder} holds a training with a draft vocabulary of {size}; "
+                "go on with that, or elsewhere"
             )
     recipe = Recipe(job.kind, job.model, job.command, data.tokens)
 
