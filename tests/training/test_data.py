@@ -185,6 +185,9 @@ def test_other_data_is_refused(engine: Engine, written: Path, tmp_path: Path) ->
     (written / FILES[1]).write_bytes(whole[:-4])
     with pytest.raises(InputError, match="lacks data"):
         Store(written)
+    (written / FILES[1]).write_bytes(b"\xff" * 4 + whole[4:])
+    with pytest.raises(InputError, match="damaged"):
+        open_to_read([written], 64, 4, engine.backend.config.vocab_size)
     (written / FILES[1]).write_bytes(whole)
 
 

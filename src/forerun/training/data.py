@@ -51,7 +51,7 @@ def open_to_read(folders: list[Path], hidden_size: int, layers: int, vocab_size:
     """Stores to train on.
 
     Raises:
-        InputError: one is of another model.
+        InputError: one is of another model, or damaged.
     """
     stores = []
     for folder in folders:
@@ -59,6 +59,8 @@ def open_to_read(folders: list[Path], hidden_size: int, layers: int, vocab_size:
         of = (store.hidden, store.taps, store.about.get("vocab_size"))
         if of != (hidden_size, feature_taps(layers), vocab_size):
             raise InputError(f"{folder} holds the data of another model, {store.about.get('model')}")
+        if store.highest_token >= vocab_size:
+            raise InputError(f"{folder}/tokens.bin is damaged; write the data again")
         stores.append(store)
     return stores
 

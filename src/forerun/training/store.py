@@ -124,6 +124,11 @@ class Store:
         return int(self.index["tokens"].sum())
 
     @property
+    def highest_token(self) -> int:
+        """Of all tokens; -1 where there are none."""
+        return int(self._tokens.max(initial=0)) if len(self) else -1
+
+    @property
     def is_whole(self) -> bool:
         """Whether it has the hidden states of all its conversations."""
         return self._kept == len(self)
