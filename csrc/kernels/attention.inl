@@ -11,9 +11,11 @@ static inline vf load_kv(const float* p) { return load(p); }
 static inline vf load_kv(const uint16_t* p) { return load_f16(p); }
 static inline vf load_kv(const int8_t* p) { return load_s8(p); }
 
-// Asks for the line `bytes` after p, which may lie beyond the array.
-static inline void prefetch_beyond(const void* p, size_t bytes) {
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + bytes));
+// Asks for what step `step` of a loop that reads kBytes a step finds `bytes` after p, which may lie beyond the array.
+template <int kBytes, int kLocality>
+static inline void prefetch_step(const void* p, size_t bytes, int step) {
+  const uintptr_t at = reinterpret_cast<uintptr_t>(p) + bytes + static_cast<size_t>(step) * kBytes;
+  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + i), 0, kLocality);
 }
 
 // --- storing ---------------------------------------------------------------------------------------------------------
@@ -74,18 +76,19 @@ static void store_value(const KvHead& head, int slot, const float* value) {
 // --- scores ----------------------------------------------------------------------------------------------------------
 
 // scores[r * stride + 16 * b + lane] = q_r . key, for `blocks` blocks of keys. q: [dim][kMaxQueries], from query r on.
+// values: of the same slots. They are wanted soon, and come while scores are computed: a forward's weights have driven them
+// out of the caches since the last token.
 template <class T, int R, int B>
-static inline void score_blocks(const float* q, const T* keys, int dim, float* scores, int stride) {
+static inline void score_blocks(const float* q, const T* keys, const T* values, int dim, float* scores, int stride) {
+  constexpr int kBytes = B * kKeyBlock * static_cast<int>(sizeof(T));  // of keys in a step, and about as many of values
   vf acc[R][B];
   for (int r = 0; r < R; r++)
     for (int b = 0; b < B; b++) acc[r][b] = zero();
   for (int d = 0; d < dim; d++) {
     vf k[B];
-    for (int b = 0; b < B; b++) {
-      const T* at = keys + (static_cast<size_t>(b) * dim + d) * kKeyBlock;
-      k[b] = load_kv(at);
-      prefetch_beyond(at, static_cast<size_t>(B) * dim * kKeyBlock * sizeof(T));  // the next blocks
-    }
+    for (int b = 0; b < B; b++) k[b] = load_kv(keys + (static_cast<size_t>(b) * dim + d) * kKeyBlock);
+    prefetch_step<kBytes, 3>(keys, static_cast<size_t>(dim) * kBytes, d);  // the next blocks
+    prefetch_step<kBytes, 2>(values, 0, d);
     for (int r = 0; r < R; r++)
       for (int b = 0; b < B; b++) acc[r][b] = fma(k[b], set1(q[d * kMaxQueries + r]), acc[r][b]);
   }
@@ -94,28 +97,31 @@ static inline void score_blocks(const float* q, const T* keys, int dim, float* s
 }
 
 template <class T, int R>
-static void score_rows(const float* q, const T* keys, int dim, int blocks, float* scores, int stride) {
+static void score_rows(const float* q, const T* keys, const T* values, int dim, int value_stride, int blocks, float* scores,
+                       int stride) {
   constexpr int kWide = kRegisters >= 32 ? (R <= 6 ? 4 : 2) : 1;
-  const size_t step = static_cast<size_t>(dim) * kKeyBlock;
+  const size_t step = static_cast<size_t>(dim) * kKeyBlock, value_step = static_cast<size_t>(value_stride) * kKeyBlock;
   int b = 0;
-  for (; b + kWide <= blocks; b += kWide) score_blocks<T, R, kWide>(q, keys + b * step, dim, scores + b * 16, stride);
-  for (; b < blocks; b++) score_blocks<T, R, 1>(q, keys + b * step, dim, scores + b * 16, stride);
+  for (; b + kWide <= blocks; b += kWide)
+    score_blocks<T, R, kWide>(q, keys + b * step, values + b * value_step, dim, scores + b * 16, stride);
+  for (; b < blocks; b++) score_blocks<T, R, 1>(q, keys + b * step, values + b * value_step, dim, scores + b * 16, stride);
 }
 
 // Scores of blocks [first_block, first_block + blocks) for n queries; q8 scores are multiplied by the keys' scales.
 template <class T>
 static void score(const KvHead& head, const float* q, int n, int first_block, int blocks, float* scores, int stride) {
   const T* keys = static_cast<const T*>(head.keys) + static_cast<size_t>(first_block) * head.head_dim * kKeyBlock;
-  const int dim = head.head_dim;
+  const T* values = static_cast<const T*>(head.values) + static_cast<size_t>(first_block) * head.value_stride * kKeyBlock;
+  const int dim = head.head_dim, value_stride = head.value_stride;
   for (int r = 0; r < n;) {
     float* out = scores + r * stride;
     const int left = n - r;
-    if (kRegisters >= 32 && left >= 12) score_rows<T, 12>(q + r, keys, dim, blocks, out, stride), r += 12;
-    else if (kRegisters >= 32 && left >= 6) score_rows<T, 6>(q + r, keys, dim, blocks, out, stride), r += 6;
-    else if (left >= 4) score_rows<T, 4>(q + r, keys, dim, blocks, out, stride), r += 4;
-    else if (left == 3) score_rows<T, 3>(q + r, keys, dim, blocks, out, stride), r += 3;
-    else if (left == 2) score_rows<T, 2>(q + r, keys, dim, blocks, out, stride), r += 2;
-    else score_rows<T, 1>(q + r, keys, dim, blocks, out, stride), r += 1;
+    if (kRegisters >= 32 && left >= 12) score_rows<T, 12>(q + r, keys, values, dim, value_stride, blocks, out, stride), r += 12;
+    else if (kRegisters >= 32 && left >= 6) score_rows<T, 6>(q + r, keys, values, dim, value_stride, blocks, out, stride), r += 6;
+    else if (left >= 4) score_rows<T, 4>(q + r, keys, values, dim, value_stride, blocks, out, stride), r += 4;
+    else if (left == 3) score_rows<T, 3>(q + r, keys, values, dim, value_stride, blocks, out, stride), r += 3;
+    else if (left == 2) score_rows<T, 2>(q + r, keys, values, dim, value_stride, blocks, out, stride), r += 2;
+    else score_rows<T, 1>(q + r, keys, values, dim, value_stride, blocks, out, stride), r += 1;
   }
   if (head.type != KvType::q8) return;
   const float* scales = head.key_scales + first_block * kKeyBlock;
@@ -127,17 +133,19 @@ static void score(const KvHead& head, const float* q, int n, int first_block, in
 // --- weighted values -------------------------------------------------------------------------------------------------
 
 // out[r][16 t ..] += sum over i in [0, count) of weights[r * kChunk + i] * values[i], position after position.
+// next: bytes from a value to what is asked for with it, the next chunk's keys.
 template <class T, int R, int V>
-static inline void mix_rows(const T* values, size_t value_stride, int count, const float* weights, float* out, int out_stride) {
+static inline void mix_rows(const T* values, size_t value_stride, int count, const float* weights, float* out, int out_stride,
+                            size_t next) {
+  constexpr int kBytes = V * kLanes * static_cast<int>(sizeof(T));
   vf acc[R][V];
   for (int r = 0; r < R; r++)
     for (int t = 0; t < V; t++) acc[r][t] = load(out + r * out_stride + t * kLanes);
   for (int i = 0; i < count; i++) {
     vf v[V];
-    for (int t = 0; t < V; t++) {
-      v[t] = load_kv(values + i * value_stride + t * kLanes);
-      prefetch_beyond(values, ((i + 8) * value_stride + t * kLanes) * sizeof(T));
-    }
+    for (int t = 0; t < V; t++) v[t] = load_kv(values + i * value_stride + t * kLanes);
+    prefetch_step<kBytes, 3>(values, (i + 8) * value_stride * sizeof(T), 0);
+    prefetch_step<kBytes, 2>(values, i * value_stride * sizeof(T) + next, 0);
     for (int r = 0; r < R; r++) {
       const vf w = set1(weights[r * kChunk + i]);
       for (int t = 0; t < V; t++) acc[r][t] = fma(v[t], w, acc[r][t]);
@@ -148,20 +156,21 @@ static inline void mix_rows(const T* values, size_t value_stride, int count, con
 }
 
 template <class T, int R>
-static void mix_dims(const T* values, int value_stride, int count, const float* weights, float* out, int out_stride) {
+static void mix_dims(const T* values, int value_stride, int count, const float* weights, float* out, int out_stride,
+                     size_t next) {
   constexpr int kWide = kRegisters >= 32 ? (R <= 6 ? 4 : 2) : (R <= 2 ? 2 : 1);
   int t = 0;
   const int vectors = value_stride / kLanes;
   for (; t + kWide <= vectors; t += kWide)
-    mix_rows<T, R, kWide>(values + t * kLanes, value_stride, count, weights, out + t * kLanes, out_stride);
+    mix_rows<T, R, kWide>(values + t * kLanes, value_stride, count, weights, out + t * kLanes, out_stride, next);
   for (; t < vectors; t++)
-    mix_rows<T, R, 1>(values + t * kLanes, value_stride, count, weights, out + t * kLanes, out_stride);
+    mix_rows<T, R, 1>(values + t * kLanes, value_stride, count, weights, out + t * kLanes, out_stride, next);
 }
 
 // out[r] += sum over i in [0, count) of weights[r * kChunk + at + i] * the value in slot + i, for n queries.
 template <class T>
 static void mix(const T* values, int value_stride, int slot, int count, const float* weights, int at, int n, float* out,
-                int out_stride) {
+                int out_stride, size_t next) {
   if (count <= 0) return;
   values += static_cast<size_t>(slot) * value_stride;
   weights += at;
@@ -169,12 +178,12 @@ static void mix(const T* values, int value_stride, int slot, int count, const fl
     const float* w = weights + r * kChunk;
     float* o = out + r * out_stride;
     const int left = n - r;
-    if (kRegisters >= 32 && left >= 12) mix_dims<T, 12>(values, value_stride, count, w, o, out_stride), r += 12;
-    else if (kRegisters >= 32 && left >= 6) mix_dims<T, 6>(values, value_stride, count, w, o, out_stride), r += 6;
-    else if (left >= 4) mix_dims<T, 4>(values, value_stride, count, w, o, out_stride), r += 4;
-    else if (left == 3) mix_dims<T, 3>(values, value_stride, count, w, o, out_stride), r += 3;
-    else if (left == 2) mix_dims<T, 2>(values, value_stride, count, w, o, out_stride), r += 2;
-    else mix_dims<T, 1>(values, value_stride, count, w, o, out_stride), r += 1;
+    if (kRegisters >= 32 && left >= 12) mix_dims<T, 12>(values, value_stride, count, w, o, out_stride, next), r += 12;
+    else if (kRegisters >= 32 && left >= 6) mix_dims<T, 6>(values, value_stride, count, w, o, out_stride, next), r += 6;
+    else if (left >= 4) mix_dims<T, 4>(values, value_stride, count, w, o, out_stride, next), r += 4;
+    else if (left == 3) mix_dims<T, 3>(values, value_stride, count, w, o, out_stride, next), r += 3;
+    else if (left == 2) mix_dims<T, 2>(values, value_stride, count, w, o, out_stride, next), r += 2;
+    else mix_dims<T, 1>(values, value_stride, count, w, o, out_stride, next), r += 1;
   }
 }
 
@@ -219,10 +228,6 @@ static void attend_as(const KvHead& head, const float* q, const Query* queries, 
       tail_high = at_least(tail_high, seen.tail[p - seen.prefix]);
     }
   }
-  // Values are wanted soon, and from far: a forward's weights have driven them out of the caches since the last token.
-  const char* soon = static_cast<const char*>(head.values) + static_cast<size_t>(start) * head.value_stride * sizeof(T);
-  const size_t span = static_cast<size_t>(direct - start) * head.value_stride * sizeof(T);
-  for (size_t at = 0; at < span; at += 64) __builtin_prefetch(soon + at, 0, 2);
   score<T>(head, q, n, start / kKeyBlock, (direct - start + kKeyBlock - 1) / kKeyBlock, scores, kChunk);
   const int low_block = tail_high < 0 ? 0 : tail_low / kKeyBlock;
   const int blocks = tail_high < 0 ? 0 : tail_high / kKeyBlock - low_block + 1;
@@ -252,6 +257,9 @@ static void attend_as(const KvHead& head, const float* q, const Query* queries, 
     joint_low = at_least(joint_low, lo);
     joint_high = at_most(joint_high, at_most(seen.prefix, hi));
   }
+  const size_t next = reinterpret_cast<uintptr_t>(static_cast<const T*>(head.keys) + static_cast<size_t>(start) * head.head_dim) +
+                      static_cast<size_t>(kChunk) * head.head_dim * sizeof(T) -
+                      reinterpret_cast<uintptr_t>(values + static_cast<size_t>(start) * stride);
   joint_high = at_least(joint_high, joint_low);
   if (joint_high == joint_low) joint_low = joint_high = end;  // then each query alone
 
@@ -259,17 +267,18 @@ static void attend_as(const KvHead& head, const float* q, const Query* queries, 
     const Query& seen = queries[r];
     const int lo = at_least(seen.first, start), stop = at_most(at_most(seen.prefix, at_most(seen.length, end)), joint_low);
     mix<T>(values, stride, lo, stop - lo, scores + r * kChunk, lo - start, 1,
-           parts + static_cast<size_t>(r) * part_stride + kPartHeader, part_stride);
+           parts + static_cast<size_t>(r) * part_stride + kPartHeader, part_stride, next);
   }
-  mix<T>(values, stride, joint_low, joint_high - joint_low, scores, joint_low - start, n, parts + kPartHeader, part_stride);
+  mix<T>(values, stride, joint_low, joint_high - joint_low, scores, joint_low - start, n, parts + kPartHeader, part_stride,
+         next);
   for (int r = 0; r < n; r++) {  // and what comes after, the tail slot by slot
     const Query& seen = queries[r];
     float* out = parts + static_cast<size_t>(r) * part_stride + kPartHeader;
     const float* w = scores + r * kChunk;
     const int hi = at_most(seen.length, end), split = at_most(seen.prefix, hi);
-    mix<T>(values, stride, joint_high, split - joint_high, w, joint_high - start, 1, out, part_stride);
+    mix<T>(values, stride, joint_high, split - joint_high, w, joint_high - start, 1, out, part_stride, next);
     for (int p = at_least(at_least(seen.prefix, start), seen.first); p < hi; p++)
-      mix<T>(values, stride, seen.tail[p - seen.prefix], 1, w, p - start, 1, out, part_stride);
+      mix<T>(values, stride, seen.tail[p - seen.prefix], 1, w, p - start, 1, out, part_stride, next);
   }
 }
 
