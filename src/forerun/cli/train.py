@@ -111,7 +111,7 @@ training_options = gathered(
     click.option("--minutes", type=POSITIVE, metavar="M", help="Train for so long."),
     click.option("--epochs", type=POSITIVE, default=3.0, help="Or: passes over the data."),
     click.option("--rate", type=POSITIVE, default=1e-3, help="Highest learning rate."),
-    click.option("--batch", type=click.IntRange(16), default=4096, metavar="N", help="Rows of text a batch."),
+    click.option("--batch", type=click.IntRange(16), default=1024, metavar="N", help="Rows of text a batch."),
     click.option(
         "--draft-vocab", type=click.IntRange(1), default=8192, metavar="N", help="Tokens it can say."
     ),

@@ -58,7 +58,7 @@ class Settings:
     epochs: float | None = None
     minutes: float | None = None
     rate: float = 1e-3
-    rows: int = 4096
+    rows: int = 1024
     seed: int = 0
     checkpoint_minutes: float = 4.0
     depth: int = 5
