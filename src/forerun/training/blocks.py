@@ -88,11 +88,6 @@ class Attention(nn.Module):
         k, v = rotate(k, tables), v
         return rotate(q, tables), self._spread(k), self._spread(v)
 
-    def merge(self, heads: Tensor) -> Tensor:
-        """[batch, heads, rows, head_dim] to [batch, rows, hidden]."""
-        out: Tensor = self.o_proj(side_by_side(heads))
-        return out
-
     def _spread(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.groups, 1)
 
@@ -113,4 +108,19 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """What Llama-shaped decoder layers have in common; each registers these, with what else it has, in the
+    order in which its parameters are kept."""
+
+    self_attn: Attention
+    mlp: MLP
+    post_attention_layernorm: RMSNorm
+
+    def finish(self, state: Tensor, attended: Tensor) -> Tensor:
+        """The rest of the layer after attention, whose heads lie side by side."""
+        state = state + self.self_attn.o_proj(attended)
+        out: Tensor = state + self.mlp(self.post_attention_layernorm(state))
         return out

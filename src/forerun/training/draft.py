@@ -21,7 +21,7 @@ from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.text.tokenizer import Tokenizer
 from forerun.training.batches import Batch, following, later
-from forerun.training.blocks import MLP, Attention, RMSNorm, Rotary
+from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, side_by_side
 from forerun.training.export import llama_config, save_config, save_weights
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.weights import head_rows
@@ -54,7 +54,7 @@ class Shape:
         )
 
 
-class Layer(nn.Module):
+class Layer(DecoderLayer):
     """A Llama decoder layer."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -68,9 +68,7 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
         q, k, v = self.self_attn.project(self.input_layernorm(x), tables)
         attended = F.scaled_dot_product_attention(q, k, v.to(q.dtype), is_causal=True)
-        x = x + self.self_attn.merge(attended)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
+        return self.finish(x, side_by_side(attended))
 
 
 class Draft(nn.Module):

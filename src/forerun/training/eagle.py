@@ -18,7 +18,7 @@ from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.heads.save import save_eagle
 from forerun.training.batches import Batch, following, rows_of
-from forerun.training.blocks import MLP, Attention, RMSNorm, Rotary, side_by_side
+from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, side_by_side
 from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.losses import soft_cross_entropy
 from forerun.training.unrolled import attend
@@ -31,7 +31,7 @@ ENTROPY_WEIGHT = 0.1
 """Of the cross-entropy, beside the distance between states (the paper's)."""
 
 
-class Layer(nn.Module):
+class Layer(DecoderLayer):
     """A Llama decoder layer without a norm before its attention: EAGLE-1's."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -39,12 +39,6 @@ class Layer(nn.Module):
         self.self_attn = Attention(config, config.hidden_size)
         self.mlp = MLP(config.hidden_size, config.intermediate_size)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
-
-    def finish(self, state: Tensor, attended: Tensor) -> Tensor:
-        """The rest of the layer after attention, whose heads lie side by side."""
-        state = state + self.self_attn.o_proj(attended)
-        out: Tensor = state + self.mlp(self.post_attention_layernorm(state))
-        return out
 
 
 class Eagle(EagleHead):

@@ -20,7 +20,7 @@ from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.heads.save import save_eagle3
 from forerun.training.batches import Batch, rows_of
-from forerun.training.blocks import MLP, Attention, RMSNorm, Rotary, side_by_side
+from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, side_by_side
 from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.losses import soft_cross_entropy
 from forerun.training.unrolled import attend
@@ -30,7 +30,7 @@ STEP_WEIGHT = 0.8
 """A step's share of the loss over that of the step before it (the reference implementation's)."""
 
 
-class Layer(nn.Module):
+class Layer(DecoderLayer):
     """EAGLE-3's decoder layer; its attention reads the token's embedding beside the state."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -45,12 +45,6 @@ class Layer(nn.Module):
     def inputs(self, embedded: Tensor, state: Tensor) -> Tensor:
         """What attention reads: [..., 2 hidden]."""
         return torch.cat([self.input_layernorm(embedded), self.hidden_norm(state)], -1)
-
-    def finish(self, state: Tensor, attended: Tensor) -> Tensor:
-        """The rest of the layer after attention, whose heads lie side by side."""
-        state = state + self.self_attn.o_proj(attended)
-        out: Tensor = state + self.mlp(self.post_attention_layernorm(state))
-        return out
 
 
 class Eagle3(EagleHead):
