@@ -126,25 +126,33 @@ def test_equal_to_the_reference(data: st.DataObject, size: int, seed: int) -> No
         assert outcome(fused, *call) == outcome(reference, *call), kind
 
 
-def ranked(ranker: Any, *call: Any) -> tuple[list[int], list[float]] | str:
+def ranked(ranker: Any, *call: Any) -> tuple[list[int], list[float], list[float] | None] | str:
     try:
         found = ranker.rank(*call)
     except ForerunError as error:
         return str(error)
-    return found.tokens, found.chances
+    return found.tokens, found.chances, None if found.proposal is None else found.proposal.tolist()
 
 
+@pytest.mark.parametrize(
+    ("fused", "reference"), [(FusedCoupledRanker, CoupledRanker), (FusedDrawingRanker, DrawingRanker)]
+)
 @settings(deadline=None, max_examples=300)
 @given(data=st.data(), size=st.sampled_from(SIZES), seed=st.integers(0, 2**64 - 1))
-def test_ranking_equal_to_the_reference(data: st.DataObject, size: int, seed: int) -> None:
-    """Tokens and bits of chances, for draft models of the same vocabulary and of others."""
+def test_ranking_equal_to_the_reference(
+    fused: Any, reference: Any, data: st.DataObject, size: int, seed: int
+) -> None:
+    """Tokens, and bits of chances and of what is drawn from, call after call: for draft models of the same
+    vocabulary and of others."""
     params = data.draw(asked(size))
     prompt, count = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 9) | st.just(80))
     kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
     draw = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    reference = CoupledRanker(Pipeline(params, size, (0,), prompt), seed, size)
     kernels = data.draw(st.sampled_from(KERNELS))
-    fused = FusedCoupledRanker(Pipeline(params, size, (0,), prompt), seed, size, kernels)
+    rankers = (
+        fused(Pipeline(params, size, (0,), prompt), seed, size, kernels),
+        reference(Pipeline(params, size, (0,), prompt), seed, size),
+    )
     text = draw.integers(0, size, 40).astype(np.int32)
     for kind in kinds:
         at = int(draw.integers(0, 30))
@@ -152,36 +160,7 @@ def test_ranking_equal_to_the_reference(data: st.DataObject, size: int, seed: in
         bits = draw.integers(0, 2**32, -(-size // 32), dtype=np.uint32) if draw.random() < 0.3 else None
         logits = numbers(kind, max(size + int(draw.integers(-2, 3)), 1), draw)
         call = (logits, text[:at], path, count, bits)
-        assert ranked(fused, *call) == ranked(reference, *call), kind
-
-
-def drawn(ranker: Any, *call: Any) -> tuple[list[int], list[float], list[float]] | str:
-    try:
-        found = ranker.rank(*call)
-    except ForerunError as error:
-        return str(error)
-    return found.tokens, found.chances, found.proposal.tolist()
-
-
-@settings(deadline=None, max_examples=300)
-@given(data=st.data(), size=st.sampled_from(SIZES), seed=st.integers(0, 2**64 - 1))
-def test_draws_equal_to_the_reference(data: st.DataObject, size: int, seed: int) -> None:
-    """Tokens, and bits of what they are drawn from, call after call."""
-    params = data.draw(asked(size))
-    prompt, count = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 9) | st.just(80))
-    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
-    draw = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    reference = DrawingRanker(Pipeline(params, size, (0,), prompt), seed, size)
-    kernels = data.draw(st.sampled_from(KERNELS))
-    fused = FusedDrawingRanker(Pipeline(params, size, (0,), prompt), seed, size, kernels)
-    text = draw.integers(0, size, 40).astype(np.int32)
-    for kind in kinds:
-        at = int(draw.integers(0, 30))
-        path = draw.integers(0, size, draw.integers(0, 6)).tolist()
-        bits = draw.integers(0, 2**32, -(-size // 32), dtype=np.uint32) if draw.random() < 0.3 else None
-        logits = numbers(kind, max(size + int(draw.integers(-2, 3)), 1), draw)
-        call = (logits, text[:at], path, count, bits)
-        assert drawn(fused, *call) == drawn(reference, *call), kind
+        assert ranked(rankers[0], *call) == ranked(rankers[1], *call), kind
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -12,8 +12,8 @@ from forerun.sampling.pipeline import Bits, Floats, Ints, Pipeline, first_best
 from forerun.sampling.ranking import MOST_SERIALS, Ranked, widen
 
 
-class FusedCoupledRule:
-    """Implements `models.sequence.Rule` as `rules.CoupledRule` does.
+class _Fused:
+    """Holds the core's chooser.
 
     Args:
         pipeline: what to do to logits; only its settings are read.
@@ -25,6 +25,18 @@ class FusedCoupledRule:
         self._pipeline = pipeline
         self._chooser = new_chooser(pipeline, seed, kernels)
 
+    def _explain(self, logits: Floats, history: Ints, path: list[int], allowed: Bits | None) -> None:
+        """Let the reference say what is wrong with logits from which the core could not choose.
+
+        Raises:
+            ForerunError: nothing is allowed, or a logit is not a number.
+        """
+        first_best(self._pipeline.processed(logits, history, path, allowed))
+
+
+class FusedCoupledRule(_Fused):
+    """Implements `models.sequence.Rule` as `rules.CoupledRule` does."""
+
     def choose(
         self,
         logits: Floats,
@@ -35,17 +47,13 @@ class FusedCoupledRule:
         allowed: Bits | None = None,
     ) -> int:
         token = self._chooser.choose(logits, history, path, allowed)
-        if token < 0:  # the reference says what is wrong
-            first_best(self._pipeline.processed(logits, history, path, allowed))
+        if token < 0:
+            self._explain(logits, history, path, allowed)
         return token
 
 
-class FusedRejectionRule:
+class FusedRejectionRule(_Fused):
     """Implements `models.sequence.Rule` as `rules.RejectionRule` does."""
-
-    def __init__(self, pipeline: Pipeline, seed: int, kernels: str = "") -> None:
-        self._pipeline = pipeline
-        self._chooser = new_chooser(pipeline, seed, kernels)
 
     def choose(
         self,
@@ -57,13 +65,13 @@ class FusedRejectionRule:
         allowed: Bits | None = None,
     ) -> int:
         token = self._chooser.choose_by_rejection(logits, history, path, candidates, proposal, allowed)
-        if token < 0:  # the reference says what is wrong
-            first_best(self._pipeline.processed(logits, history, path, allowed))
+        if token < 0:
+            self._explain(logits, history, path, allowed)
         return token
 
 
-class FusedCoupledRanker:
-    """Implements `drafters.model.Ranker` as `ranking.CoupledRanker` does: the same candidates and chances.
+class _FusedRanker(_Fused):
+    """Implements `drafters.model.Ranker`.
 
     Args:
         pipeline: with the parameters of the target's; only its settings are read.
@@ -72,58 +80,56 @@ class FusedCoupledRanker:
         kernels: an instruction set by name; the machine's best by default.
     """
 
+    def __init__(self, pipeline: Pipeline, seed: int, vocab_size: int, kernels: str = "") -> None:
+        super().__init__(pipeline, seed, kernels)
+        self._vocab_size = vocab_size
+
+    def rank(
+        self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
+    ) -> Ranked:
+        """At most `count` candidates for what follows history + path, of those that a grammar allows.
+
+        Raises:
+            ForerunError: nothing is allowed, or a logit is not a number.
+        """
+        wide = widen(logits, self._vocab_size)
+        wrong, ranked = self._ranked(wide, history, path, count, allowed)
+        if wrong:
+            self._explain(wide, history, path, allowed)
+        return ranked
+
+    def _ranked(
+        self, wide: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None
+    ) -> tuple[int, Ranked]:
+        """What the core finds, and 0; or what it makes of logits that something is wrong with, and not 0."""
+        raise NotImplementedError
+
+
+class FusedCoupledRanker(_FusedRanker):
+    """Ranks as `ranking.CoupledRanker` does: the same candidates and chances."""
+
     drawn = False
 
-    def __init__(self, pipeline: Pipeline, seed: int, vocab_size: int, kernels: str = "") -> None:
-        self._pipeline = pipeline
-        self._vocab_size = vocab_size
-        self._chooser = new_chooser(pipeline, seed, kernels)
-
-    def rank(
-        self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
-    ) -> Ranked:
-        """At most `count` candidates for what follows history + path, of those that a grammar allows.
-
-        Raises:
-            ForerunError: nothing is allowed, or a logit is not a number.
-        """
-        wide = widen(logits, self._vocab_size)
+    def _ranked(
+        self, wide: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None
+    ) -> tuple[int, Ranked]:
         wrong, tokens, chances = self._chooser.rank(wide, history, path, count, allowed)
-        if wrong:  # the reference says what
-            first_best(self._pipeline.processed(wide, history, path, allowed))
-        return Ranked(tokens, chances, None)
+        return wrong, Ranked(tokens, chances, None)
 
 
-class FusedDrawingRanker:
-    """Implements `drafters.model.Ranker` as `ranking.DrawingRanker` does: the same draws.
-
-    Arguments as `FusedCoupledRanker`'s.
-    """
+class FusedDrawingRanker(_FusedRanker):
+    """Ranks as `ranking.DrawingRanker` does: the same draws."""
 
     drawn = True
+    _draws = 0
 
-    def __init__(self, pipeline: Pipeline, seed: int, vocab_size: int, kernels: str = "") -> None:
-        self._pipeline = pipeline
-        self._vocab_size = vocab_size
-        self._chooser = new_chooser(pipeline, seed, kernels)
-        self._draws = 0
-
-    def rank(
-        self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
-    ) -> Ranked:
-        """At most `count` candidates for what follows history + path, of those that a grammar allows.
-
-        Raises:
-            ForerunError: nothing is allowed, or a logit is not a number.
-        """
-        wide = widen(logits, self._vocab_size)
+    def _ranked(
+        self, wide: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None
+    ) -> tuple[int, Ranked]:
         self._draws += 1
-        wrong, tokens, proposal = self._chooser.draw(
-            wide, history, path, count, self._draws % MOST_SERIALS, allowed
-        )
-        if wrong:  # the reference says what
-            first_best(self._pipeline.processed(wide, history, path, allowed))
-        return Ranked(tokens, proposal[tokens].tolist(), proposal)
+        serial = self._draws % MOST_SERIALS
+        wrong, tokens, proposal = self._chooser.draw(wide, history, path, count, serial, allowed)
+        return wrong, Ranked(tokens, proposal[tokens].tolist(), proposal)
 
 
 def core_settings(pipeline: Pipeline, seed: int) -> _core.SamplingSettings:
