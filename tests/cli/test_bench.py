@@ -13,7 +13,6 @@ import pytest
 
 from forerun.bench import contest
 from forerun.cli import app
-from forerun.cli.files import check_writable, write_whole
 from support.program import error_line, forerun
 
 QUICK = ("--prompts", 1, "--max-tokens", 12)
@@ -197,22 +196,6 @@ def test_interrupted_before_anything_was_done_it_leaves_files_alone(
     assert app.run(["bench", "-m", str(tiny), "--workloads", "code", *outputs]) == 130
     assert [path.name for path in out.iterdir()] == ([] if before is None else ["a.json"])
     assert before is None or json_out.read_text() == before
-
-
-def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    file, link = tmp_path / "a", tmp_path / "b"
-    link.symlink_to(file)
-    check_writable(link)
-    assert not file.exists()
-    write_whole(link, "é")
-    assert link.is_symlink()
-    assert file.read_text(encoding="utf-8") == "é"
-    with pytest.raises(UnicodeEncodeError):
-        write_whole(file, "a" * 100_000 + "\ud800")
-    assert file.read_text(encoding="utf-8") == "é"
-    assert sorted(tmp_path.iterdir()) == [file, link]
-    write_whole(Path("/dev/null"), "a")
-    assert not Path("/dev/null").is_file()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from itertools import islice
 from pathlib import Path
 
@@ -198,3 +200,40 @@ def test_one_writer_a_folder(tmp_path: Path) -> None:
             Store(tmp_path, about)
         Store(tmp_path)  # readers may look
     Store(tmp_path, about).close()
+
+
+def test_a_full_disk(written: Path, tmp_path: Path) -> None:
+    """The file is named; what was whole before stays, and writing goes on once there is room."""
+    whole = Store(written)
+    conversations = [whole.conversation(place) for place in range(len(whole))]
+
+    def add_all(store: Store) -> None:
+        for one in conversations[len(store) :]:
+            store.add(one)
+
+    used = (written / FILES[2]).stat().st_size // 2
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Store(tmp_path, whole.about) as store:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (used, before[1]))
+        try:
+            with pytest.raises(InputError, match=rf"cannot write {tmp_path}/features.bin: File too large"):
+                add_all(store)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert 0 < len(Store(tmp_path)) < len(whole)
+    with Store(tmp_path, whole.about) as store:
+        add_all(store)
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (written / name).read_bytes()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_what_the_data_is_about_is_written_whole(tmp_path: Path) -> None:
+    """Half of it would make the folder one of no data."""
+    about = {"taps": [1], "hidden_size": 4}
+    (tmp_path / f".forerun-{os.getpid()}").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"cannot write .*about.json: No space"):
+        Store(tmp_path, about)
+    assert list(tmp_path.iterdir()) == []
+    with Store(tmp_path, about) as store:
+        assert len(store) == 0

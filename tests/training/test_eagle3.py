@@ -4,6 +4,7 @@ from a model to a head that works."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -266,7 +267,7 @@ def test_two_trainings_in_one_folder(model: Path, written: Path, tmp_path: Path)
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_a_checkpoint_that_the_disk_does_not_take(model: Path, written: Path, tmp_path: Path) -> None:
-    (tmp_path / (CHECKPOINT + ".new")).symlink_to("/dev/full")
+    (tmp_path / f".forerun-{os.getpid()}").symlink_to("/dev/full")
     with pytest.raises(InputError, match=r"cannot write .*: No space left on device"):
         train(job(model, tmp_path, written, 0.1), lambda *_: None, lambda *_: None)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from forerun.bench.prompts import Prompt
 from forerun.bench.verify import Comparison, Difference
 from forerun.errors import InputError
+from forerun.files import explained, write_whole
 
 
 class Record:
@@ -34,7 +35,7 @@ class Record:
                 raise InputError(f"{path} is the record of a run with other settings; name another file")
             self._done = {row["place"]: row for row in whole[1:]}
             text = "".join(json.dumps(row) + "\n" for row in [settings, *whole[1:]])
-            path.write_text(text, encoding="utf-8")
+            write_whole(path, text)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"{path} cannot be used as a record: {error}") from error
 
@@ -62,5 +63,5 @@ class Record:
             del row["prompt"]
             rows.append(row)
         line = json.dumps({"place": place, "prompt": asdict(prompt), "comparisons": rows})
-        with self._path.open("a", encoding="utf-8") as file:
+        with explained(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from forerun.cli.files import check_writable, write_whole
 from forerun.cli.options import (
     FiniteRange,
     dtype_option,
@@ -23,6 +22,7 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import LateProgress
 from forerun.errors import CheckFailed, InputError
+from forerun.files import check_writable, write_whole
 from forerun.roster import split_cascade
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
-from forerun.cli.files import write_whole
 from forerun.cli.options import (
     argument_text,
     context_option,
@@ -28,6 +27,7 @@ from forerun.cli.pictures import TreeWatcher, as_svg, as_text
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import read_stdin, say
 from forerun.errors import ForerunError, InputError
+from forerun.files import write_whole
 from forerun.sampling.grammar import check_grammar
 from forerun.sampling.params import SamplingParams
 

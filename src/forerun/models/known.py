@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.errors import InputError
+from forerun.files import write_whole
 
 CHUNK = 1 << 20  # bytes
 STALE = 24 * 3600  # seconds after which another process's temporary folder is taken for abandoned
@@ -134,10 +135,8 @@ def _note(model: KnownModel, status: os.stat_result) -> str:
 
 def _write_note(path: Path, note: str) -> None:
     """Record that the file was checked. Where it cannot be recorded, the next start checks again."""
-    fresh = path.with_name(f".note-{os.getpid()}")
-    with suppress(OSError):
-        fresh.write_text(note)
-        os.replace(fresh, _note_path(path))
+    with suppress(InputError):
+        write_whole(_note_path(path), note)
 
 
 @contextmanager

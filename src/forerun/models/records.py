@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from forerun.errors import InputError
+from forerun.files import write_whole
 from forerun.models.known import cache_folder
 from forerun.models.machine import machine
 from forerun.version import __version__
@@ -51,9 +51,7 @@ def write_record(kind: str, key: Mapping[str, object], value: Mapping[str, objec
     with suppress(OSError, InputError):
         path = _path(kind, key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}-{os.getpid()}")
-        fresh.write_text(json.dumps({"key": _whole(key), "value": value}, indent=1))
-        os.replace(fresh, path)
+        write_whole(path, json.dumps({"key": _whole(key), "value": value}, indent=1))
         _forget_oldest(path.parent)
         return path
     return None

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from forerun.files import write_whole
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.text.tokenizer import Tokenizer
@@ -176,9 +177,9 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         steps += [kinds.ByteFallback()] if rules.byte_fallback else []
         steps += [kinds.Fuse()] + ([kinds.Strip(" ", rules.strip, 0)] if rules.strip else [])
         backend.decoder = kinds.ByteLevel() if rules.byte_level else kinds.Sequence(steps)
-    backend.save(str(folder / "tokenizer.json"), pretty=False)
+    write_whole(folder / "tokenizer.json", backend.to_str())
     names = {**tokenizer.special_tokens, "chat_template": tokenizer.chat_template}
-    (folder / "tokenizer_config.json").write_text(json.dumps(names, indent=2) + "\n")
+    write_whole(folder / "tokenizer_config.json", json.dumps(names, indent=2) + "\n")
 
 
 def cut(rows: Tensor, width: int) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
+from forerun.files import write_whole
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.training.trainer import Figures, Progress, Settings
@@ -26,13 +26,12 @@ def save_weights(folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -
         key: (value.detach().cpu().bfloat16() if value.is_floating_point() else value.cpu()).contiguous()
         for key, value in tensors.items()
     }
-    (folder / (name + ".new")).write_bytes(save(made, metadata={"format": "pt"}))
-    os.replace(folder / (name + ".new"), folder / name)
+    write_whole(folder / name, save(made, metadata={"format": "pt"}))
 
 
 def save_config(folder: Path, values: Mapping[str, object]) -> None:
     """Write config.json."""
-    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n")
+    write_whole(folder / "config.json", json.dumps(values, indent=2) + "\n")
 
 
 def llama_config(config: ModelConfig) -> dict[str, object]:

@@ -11,6 +11,7 @@ import torch
 
 from forerun import text
 from forerun.errors import InputError
+from forerun.files import write_whole
 from forerun.models.backend import Backend
 from forerun.models.checkpoint import Checkpoint, open_checkpoint
 from forerun.models.hub import resolve_model
@@ -188,4 +189,4 @@ def _save(
         module.save(job.folder)
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     card = model_card(recipe, checkpoint, job.settings, trainer.at, figures, trained)
-    (job.folder / "MODEL_CARD.md").write_text(card)
+    write_whole(job.folder / "MODEL_CARD.md", card)

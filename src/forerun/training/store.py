@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.errors import InputError
+from forerun.files import explained, write_whole
 from forerun.training.lock import sole_writer
 
 Halves = npt.NDArray[np.uint16]
@@ -94,7 +95,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock.enter_context(sole_writer(folder))
             if not (folder / "about.json").exists():
-                (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+                write_whole(folder / "about.json", json.dumps(about, indent=1) + "\n")
         try:
             self.about: dict[str, object] = json.loads((folder / "about.json").read_text())
             taps, hidden = self.about["taps"], self.about["hidden_size"]
@@ -139,7 +140,11 @@ class Store:
         return 2 * len(self.taps) * self.hidden
 
     def add(self, one: Conversation) -> None:
-        """Keep a conversation. From here on it survives a kill."""
+        """Keep a conversation. From here on it survives a kill.
+
+        Raises:
+            InputError: it cannot be written.
+        """
         record = np.zeros(1, RECORD)
         record[0] = (one.number, len(one.tokens), one.answer, one.temperature, one.request_hash)
         parts = [record, one.tokens.astype("<u4")]
@@ -147,8 +152,9 @@ class Store:
             parts.append(np.ascontiguousarray(one.features))
             self._kept += 1
         for file, part in reversed(list(zip(self._files, parts, strict=False))):
-            file.write(part.data)
-            file.flush()
+            with explained(Path(file.name)):
+                file.write(part.data)
+                file.flush()
         self._new.append(record)
         if len(self._new) >= 64:
             self._fold()
@@ -175,7 +181,8 @@ class Store:
 
     def close(self) -> None:
         for file in self._files:
-            file.close()
+            with suppress(OSError):  # what a full disk did not take was told when it was added
+                file.close()
         self._files = []
         self._lock.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from forerun.errors import InputError
+from forerun.files import write_whole
 from forerun.training.batches import Batch, Conversations, Place, in_batches
 from forerun.training.means import KeptMeans
 
@@ -242,15 +242,9 @@ class Trainer:
             "counts": self.data.counts,
             "about": self.about,
         }
-        path, fresh = self.folder / CHECKPOINT, self.folder / (CHECKPOINT + ".new")
         written = io.BytesIO()  # torch does not tell a full disk from a fault of its own
         torch.save(state, written)
-        try:
-            fresh.write_bytes(written.getbuffer())
-            os.replace(fresh, path)
-        except OSError as error:
-            fresh.unlink(missing_ok=True)
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        write_whole(self.folder / CHECKPOINT, written.getbuffer())
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state.

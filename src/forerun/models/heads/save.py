@@ -19,6 +19,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from forerun.files import write_whole
+
 Floats = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 
@@ -241,12 +243,8 @@ def _write(
         data.append(stored)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    fresh = folder / f".{name}.new"
-    with open(fresh, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.writelines(data)
-    fresh.replace(folder / name)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_whole(folder / name, struct.pack("<Q", len(text)), text, *data)
+    write_whole(folder / "config.json", json.dumps(config, indent=2) + "\n")
 
 
 def _stored(values: npt.NDArray[np.generic]) -> tuple[str, bytes]:
