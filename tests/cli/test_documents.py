@@ -15,7 +15,9 @@ from support.tiny import vocabulary, write_tiny_hf
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-
+CARDS = {
+    str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("src/forerun/heads/*/*/MODEL_CARD.md")
+}
 
 DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
 EXAMPLES = [
@@ -76,16 +78,46 @@ def test_python_examples_run(code: str, tmp_path: Path, monkeypatch: pytest.Monk
     exec(compile(code, "example", "exec"), {"__name__": "example"})
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_commands_in_examples_can_be_read(name: str) -> None:
+@pytest.mark.parametrize("text", [*DOCUMENTS.values(), *CARDS.values()], ids=[*DOCUMENTS, *CARDS])
+def test_commands_in_examples_can_be_read(text: str) -> None:
     """Every `forerun ...` of a shell example names commands and options that there are."""
-    for block in re.findall(r"```(?:sh|text)\n(.*?)```", DOCUMENTS[name], re.DOTALL):
-        for name, *arguments in _commands(block):
-            commands.forerun.commands[name].make_context(name, arguments)
+    for block in _examples(text):
+        for arguments in _commands(block):
+            _parse(commands.forerun, arguments)
+
+
+def test_commands_that_cannot_be_read_are_found() -> None:
+    for wrong in ("paint", "train paint", "train eagle3 -o x --heads 2", "inspect --nothing", "cost 1 2"):
+        text = f"Thus:\n\n    forerun pull\n    forerun {wrong}\n\nand so on"
+        with pytest.raises(click.UsageError):
+            test_commands_in_examples_can_be_read(text)
+
+
+def _examples(text: str) -> list[str]:
+    """Shell examples: fenced, or indented after an empty line."""
+    fenced = r"```(\w*)\n(.*?)```"
+    found = [block for kind, block in re.findall(fenced, text, re.DOTALL) if kind in ("sh", "text")]
+    indented = re.findall(r"(?<=\n\n)(?: {4}.*\n)+", re.sub(fenced, "", text, flags=re.DOTALL) + "\n")
+    return found + [block for block in indented if re.match(r" +(forerun|[A-Z]+=)", block)]
+
+
+def _parse(command: click.Command, arguments: list[str]) -> None:
+    """As click does before it runs a command.
+
+    Raises:
+        click.UsageError: there is no such command or option.
+    """
+    context = command.make_context(command.name, list(arguments))
+    if isinstance(command, click.Group):
+        _, inner, rest = command.resolve_command(context, arguments)
+        assert inner is not None
+        _parse(inner, rest)
 
 
 def _commands(block: str) -> list[list[str]]:
-    """The words behind each `forerun` of a block, up to where its command ends."""
+    """The words behind each `forerun` of a block, up to where its command ends; variables are filled in."""
+    for name, value in re.findall(r'^ *([A-Z]+)="(.*)"$', block, re.MULTILINE):
+        block = block.replace(f"${name}", value)
     joined = re.sub(
         r" +#.*", "", block.replace("\\\n", " ")
     )  # shlex would take the line's end with a comment
