@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -12,7 +15,7 @@ from forerun.models.heads import open_head
 from forerun.models.heads.fitting import fitting_heads
 from forerun.models.heads.size import read_head_size
 from forerun.models.hub import resolve_model
-from forerun.models.shipped import FOLDER, shipped
+from forerun.models.shipped import FOLDER, shipped, short_name
 from forerun.roster import best_drafter
 from support.random_models import random_config
 
@@ -33,6 +36,25 @@ def test_inspect_knows_it_by_the_drafters_name_too(name: str) -> None:
     shown = [CliRunner().invoke(inspect, [x]).output for x in (name, f"{kind}:{name}")]
     assert shown[0] == shown[1]
     assert str(FOLDER / name) in shown[0]
+    if name in HEADS:
+        assert f"--drafter head:{name}\n" in shown[0]
+
+
+def test_a_folder_of_the_users_goes_before_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is named, that is: "auto" stays with the package's."""
+    name = "smollm2-135m/eagle3"
+    assert resolve_model(name) == FOLDER / name
+    assert short_name(FOLDER / name) == name
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir(parents=True)
+    assert resolve_model(name) == Path(name)
+    assert short_name(FOLDER / name) == str(FOLDER / name)
+    assert short_name(tmp_path / name) == str(tmp_path / name)
+    assert short_name(Path(name)) == name
+    config = replace(random_config(), hidden_size=576, layers=30, vocab_size=49152)
+    assert best_drafter(config) == f"suffix,head:{FOLDER / name}"
 
 
 @pytest.mark.model

@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from forerun.errors import one_line
 from forerun.models.heads.head import Head
+from forerun.models.shipped import short_name
 
 FAMILIES = {"eagle": "EAGLE-1/2", "eagle3": "EAGLE-3", "medusa": "Medusa"}
 LAYOUTS = {
@@ -20,11 +21,13 @@ LAYOUTS = {
 class HeadFacts(TypedDict):
     """What `inspect` tells. Bytes count the weights as they are stored.
 
-    reads: values of the target that it reads at each token
-    taps:  hidden states that these come from; None: those of its family
+    drafter: what `--drafter` takes
+    reads:   values of the target that it reads at each token
+    taps:    hidden states that these come from; None: those of its family
     """
 
     path: str
+    drafter: str
     family: str
     layout: str
     parameters: int
@@ -44,6 +47,7 @@ def describe_head(head: Head) -> HeadFacts:
     """The facts about a head."""
     return HeadFacts(
         path=str(head.path),
+        drafter=f"head:{short_name(head.path)}",
         family=head.family,
         layout=head.layout,
         parameters=sum(tensor.size for tensor in head.tensors.values()),
@@ -81,6 +85,6 @@ def head_as_text(facts: HeadFacts) -> str:
         ("embedding", embedding if facts["family"] != "medusa" else "none"),
         ("parameters", f"{facts['parameters']:,} in {facts['tensors']} tensors"),
         ("weights", f"{facts['weight_bytes'] / 1e6:,.1f} MB"),
-        ("use it", f"--drafter head:{facts['path']}"),
+        ("use it", f"--drafter {facts['drafter']}"),
     ]
     return "\n".join(f"{label:<16} {one_line(text)}".rstrip() for label, text in rows)

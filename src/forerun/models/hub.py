@@ -1,7 +1,8 @@
 """From what the user calls MODEL to a path on this machine, fetching the model when it is not here yet.
 
-MODEL is a known name (`smollm2-135m`), a GGUF file, a Hugging Face folder, a hub id (`org/name`), or one GGUF
-file of a hub repository (`org/name:file.gguf`).
+MODEL is a known name (`smollm2-135m`), a GGUF file, a Hugging Face folder, the name of a drafter of the
+package (`smollm2-135m/eagle3`), a hub id (`org/name`), or one GGUF file of a hub repository
+(`org/name:file.gguf`): the first of these that there is.
 """
 
 from __future__ import annotations
@@ -96,12 +97,14 @@ def _hub_id(model: str) -> tuple[str, str | None]:
 
 
 def _local(model: str) -> Path | None:
-    """The package's drafter of this name, or the path that `model` is; None if there is nothing at it."""
+    """The path that `model` is, or else the package's drafter of this name; None if there is neither."""
     try:
-        path = shipped(model) or Path(model).expanduser()
-        return path if model and path.exists() else None
+        path = Path(model).expanduser()
+        if model and path.exists():
+            return path
     except (OSError, ValueError, RuntimeError):  # a name too long, a null byte, an unknown user's home
         return None
+    return shipped(model)
 
 
 def _from_hub(repo: str, file: str | None, refresh: bool, head: bool) -> Path:

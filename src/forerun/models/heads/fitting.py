@@ -5,23 +5,20 @@ from __future__ import annotations
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.heads.opening import open_head
-from forerun.models.shipped import FOLDER, shipped
+from forerun.models.shipped import FOLDER, short_name
 
 BEST_FIRST = ("eagle3", "eagle", "medusa")
 
 
 def fitting_heads(target: ModelConfig) -> list[str]:
-    """Names of the package's heads that were made for a model of this shape, the best family first. One that
-    was made for another model of the same shape only guesses badly."""
+    """The package's heads that were made for a model of this shape, by what they are called, the best family
+    first. One that was made for another model of the same shape only guesses badly."""
     found = []
     for family in BEST_FIRST:
         for folder in sorted(FOLDER.glob(f"*/{family}")):
-            name = f"{folder.parent.name}/{family}"
-            if shipped(name) is None:
-                continue
             try:
                 open_head(folder).check_fits(target)
             except InputError:
                 continue
-            found.append(name)
+            found.append(short_name(folder))
     return found
