@@ -19,11 +19,13 @@ import forerun  # noqa: E402
 from forerun.errors import InputError  # noqa: E402
 from forerun.models.checkpoint import Checkpoint, open_checkpoint  # noqa: E402
 from forerun.models.heads import open_head  # noqa: E402
+from forerun.models.rope import plain  # noqa: E402
 from forerun.training.batches import Batch, Conversations, Place, grouped  # noqa: E402
 from forerun.training.data import open_to_read, open_to_write  # noqa: E402
 from forerun.training.eagle import Eagle  # noqa: E402
 from forerun.training.eagle3 import Eagle3  # noqa: E402
 from forerun.training.eagle_head import Layout  # noqa: E402
+from forerun.training.export import plainly, rope_theta  # noqa: E402
 from forerun.training.losses import mean_head_rows, soft_cross_entropy  # noqa: E402
 from forerun.training.means import NAME  # noqa: E402
 from forerun.training.run import Job, train  # noqa: E402
@@ -353,12 +355,23 @@ def test_layouts_of_eagle3(model: Path, written: Path, tmp_path: Path, layout: L
     assert other.tokens is not None
     assert one.tokens.tolist() == other.tokens.tolist()
     assert one.taps_for(TINY.config()) == other.taps_for(TINY.config())
-    assert one.tensors.keys() == other.tensors.keys() - {"lm_head.weight"}
-    assert ("lm_head.weight" in other.tensors) == (layout != "small")
+    more = {"small": set(), "original": {"lm_head.weight"}}.get(
+        layout, {"lm_head.weight", "embed_tokens.weight"}
+    )
+    assert other.tensors.keys() - one.tensors.keys() == more
     assert all(np.array_equal(one.tensors[name].data, other.tensors[name].data) for name in one.tensors)
     if layout == "speculators":
         config = json.loads((tmp_path / "new" / "config.json").read_text())
-        assert config["speculators_config"]["verifier"]["name_or_path"] == str(model)
+        assert config["speculators_config"]["verifier"]["name_or_path"] is None  # others do not read GGUF
+
+
+@pytest.mark.parametrize("theta", [10_000.0, 100_000.0, 500_000.0, 1_000_000.0])
+@pytest.mark.parametrize("head_dim", [32, 64, 128])
+def test_the_base_of_frequencies(theta: float, head_dim: int) -> None:
+    """As the target's own configuration says it, though it is taken from float32 frequencies."""
+    config = replace(TINY.config(), head_dim=head_dim, inv_freq=plain(theta, head_dim))
+    assert rope_theta(config) == theta
+    assert plainly(float(np.float32(1e-5))) == 1e-5
 
 
 def test_figures() -> None:

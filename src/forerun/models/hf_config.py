@@ -30,6 +30,8 @@ CLASSES = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
 }
+"""Of transformers, and what they are here."""
+
 DEFAULT_CONTEXT = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}  # transformers' own
 
 # Settings that change what is computed and that the decoder does not know, with the values that mean "off".

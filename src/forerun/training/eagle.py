@@ -107,9 +107,9 @@ class Eagle(EagleHead):
         distance = F.smooth_l1_loss(state, ahead, reduction="sum") / max(state.numel(), 1)
         return distance + ENTROPY_WEIGHT * entropy, float(entropy.detach())
 
-    def save(self, folder: Path, target: str, layout: Layout = "small") -> None:
-        """Write the head. `target`: the model it is for. "original" has the target's embedding, too, and all
-        tokens can be guessed."""
+    def save(self, folder: Path, target: str | None, layout: Layout = "small") -> None:
+        """Write the head. `target`: the model it is for, as others find it. "original" has the target's
+        embedding, too, and all tokens can be guessed."""
         arrays, tokens = self.arrays(), self.tokens()
         if layout == "original":
             arrays["embed_tokens.weight"] = self.embedding.float().cpu().numpy()

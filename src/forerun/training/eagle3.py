@@ -121,11 +121,13 @@ class Eagle3(EagleHead):
         out: Tensor = self.norm(state)
         return out
 
-    def save(self, folder: Path, target: str, layout: Layout = "small") -> None:
-        """Write the head. `target`: the model it is for."""
+    def save(self, folder: Path, target: str | None, layout: Layout = "small") -> None:
+        """Write the head. `target`: the model it is for, as others find it."""
         arrays = self.arrays()
         if layout != "small":
             arrays["lm_head.weight"] = self.head.float().cpu().numpy()
+        if layout == "speculators":  # as it writes heads itself
+            arrays["embed_tokens.weight"] = self.embedding.float().cpu().numpy()
         save_eagle3(
             folder,
             self.settings(target),

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.heads.save import EagleSettings
+from forerun.models.hf_config import CLASSES
 from forerun.models.rope import plain
 from forerun.training.batches import Batch, following
 from forerun.training.data import feature_taps
-from forerun.training.export import EIGHT_BITS, rope_theta
+from forerun.training.export import EIGHT_BITS, plainly, rope_theta
 from forerun.training.losses import mean_head_rows
 from forerun.training.weights import head_rows, values
 
@@ -93,8 +94,8 @@ class EagleHead(nn.Module):
             found.append(chains)
         return torch.stack(found, -1)[batch.wanted], among[batch.wanted]
 
-    def settings(self, target: str) -> EagleSettings:
-        """What its configuration says."""
+    def settings(self, target: str | None) -> EagleSettings:
+        """What its configuration says; `target` as there."""
         config = self.config
         return EagleSettings(
             target=target,
@@ -107,9 +108,10 @@ class EagleHead(nn.Module):
             layers=1,
             vocab_size=config.vocab_size,
             taps=feature_taps(config.layers)[:3],
-            norm_eps=config.norm_eps,
+            norm_eps=plainly(config.norm_eps),
             rope_theta=rope_theta(config),
             context=config.context,
+            target_class=next(name for name, kind in CLASSES.items() if kind == config.architecture),
         )
 
     def arrays(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:

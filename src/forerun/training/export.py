@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save
 
@@ -45,7 +46,7 @@ def llama_config(config: ModelConfig) -> dict[str, object]:
         "num_key_value_heads": config.kv_heads,
         "head_dim": config.head_dim,
         "hidden_act": "silu",
-        "rms_norm_eps": config.norm_eps,
+        "rms_norm_eps": plainly(config.norm_eps),
         "rope_theta": theta,
         "vocab_size": config.vocab_size,
         "max_position_embeddings": config.context,
@@ -54,10 +55,16 @@ def llama_config(config: ModelConfig) -> dict[str, object]:
 
 
 def rope_theta(config: ModelConfig) -> float:
-    """The base of unscaled rotary frequencies: inv_freq[j] = theta ** (-2 j / head_dim)."""
+    """The base of unscaled rotary frequencies: inv_freq[j] = theta ** (-2 j / head_dim), to the five digits
+    that a float32 frequency tells of it."""
     if len(config.inv_freq) < 2:
         return 10000.0
-    return float(round(float(config.inv_freq[1]) ** (-config.head_dim / 2), 3))
+    return float(f"{float(config.inv_freq[1]) ** (-config.head_dim / 2):.5g}")
+
+
+def plainly(value: float) -> float:
+    """A number that was float32, as it would be written: 1e-05, not 9.999999747378752e-06."""
+    return float(str(np.float32(value)))
 
 
 @dataclass(frozen=True)

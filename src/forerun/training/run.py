@@ -14,7 +14,7 @@ from forerun.errors import InputError
 from forerun.files import write_whole
 from forerun.models.backend import Backend
 from forerun.models.checkpoint import Checkpoint, open_checkpoint
-from forerun.models.hub import resolve_model
+from forerun.models.hub import public_name, resolve_model
 from forerun.training import means
 from forerun.training.batches import Conversations
 from forerun.training.data import Recorder, open_to_read
@@ -184,7 +184,7 @@ def _save(
     job: Job, checkpoint: Checkpoint, module: Any, recipe: Recipe, trainer: Trainer, figures: Figures
 ) -> None:
     if isinstance(module, EagleHead):
-        module.save(job.folder, job.model, job.layout)
+        module.save(job.folder, public_name(job.model), job.layout)
     else:
         module.save(job.folder)
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)

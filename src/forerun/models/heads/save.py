@@ -29,13 +29,14 @@ IntArray = npt.NDArray[np.int32]
 class EagleSettings:
     """What the configuration of an EAGLE head says.
 
-    target:     the model it was made for: a name or a hub id
-    taps:       hidden states that EAGLE-3 reads, as Hugging Face counts them
-    vocab_size: of the target
-    rope:       further keys of the configuration about rotary embeddings, such as `rope_scaling`
+    target:       the model it was made for, as others find it: a hub id or a folder; None where they cannot
+    taps:         hidden states that EAGLE-3 reads, as Hugging Face counts them
+    vocab_size:   of the target
+    rope:         further keys of the configuration about rotary embeddings, such as `rope_scaling`
+    target_class: in transformers
     """
 
-    target: str
+    target: str | None
     hidden_size: int
     target_hidden_size: int
     intermediate_size: int
@@ -51,6 +52,7 @@ class EagleSettings:
     context: int = 8192
     norm_before_residual: bool = False
     speculative_tokens: int = 5
+    target_class: str = "LlamaForCausalLM"
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def save_eagle3(
         "draft_vocab_size": settings.vocab_size if tokens is None else int(tokens.size),
         "target_hidden_size": settings.target_hidden_size,
         "norm_before_residual": settings.norm_before_residual,
+        "eagle_aux_hidden_state_layer_ids": list(settings.taps),  # vLLM's place for it, in either layout
     }
     config: dict[str, object]
     if layout == "original":
@@ -126,8 +129,7 @@ def save_eagle3(
             "transformer_layer_config": {"model_type": "llama", **_layer(settings)},
             **own,
             "norm_before_fc": False,
-            "embed_requires_grad": "embed_tokens.weight" in named,
-            "eagle_aux_hidden_state_layer_ids": list(settings.taps),
+            "embed_requires_grad": False,
             "tie_word_embeddings": False,
             "torch_dtype": "bfloat16",
             "speculators_config": _proposals(settings),
@@ -221,7 +223,7 @@ def _proposals(settings: EagleSettings) -> dict[str, object]:
                 "accept_tolerance": 0.0,
             }
         ],
-        "verifier": {"name_or_path": settings.target, "architectures": ["LlamaForCausalLM"]},
+        "verifier": {"name_or_path": settings.target, "architectures": [settings.target_class]},
     }
 
 
