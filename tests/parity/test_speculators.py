@@ -1,4 +1,4 @@
-"""EAGLE-3 heads that are written here, read by speculators: the same logits, whatever the step of unrolling."""
+"""EAGLE-3 heads that are written here, read by speculators: the same logits in every step of unrolling."""
 
 from __future__ import annotations
 
