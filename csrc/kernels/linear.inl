@@ -6,7 +6,7 @@
 #include "kernels/layout.h"
 #include "kernels/rows.inl"
 
-#define FORERUN_UNROLL _Pragma("GCC unroll 8")
+#define FORERUN_UNROLL _Pragma("GCC unroll 24")
 
 namespace forerun {
 namespace FORERUN_ISA {
@@ -31,7 +31,7 @@ static inline void finish_tile(const Block& b, int m, int t, vf sum) {
 }
 
 // Asks for `bytes` of the weights that lie `ahead` after p, for the second cache.
-static inline void prefetch(const uint8_t* p, int bytes, int ahead) {
+static inline void prefetch(const uint8_t* p, int bytes, size_t ahead) {
   for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i + ahead, 0, 2);
 }
 
@@ -60,29 +60,32 @@ struct StepBf16 {
 template <class Step>
 struct FloatTiles {
   static constexpr int kRoom = kRegisters >= 32 ? 24 : 6;  // accumulators
-  static constexpr int kMaxRows = kRoom < 12 ? kRoom : 12;
+  static constexpr int kMaxRows = kRoom;
   static constexpr int tiles_for(int rows) { return kRoom / rows >= 4 ? 4 : kRoom / rows >= 2 ? 2 : 1; }
 
   template <int M, int T>
   static void run_together(const Block& b) {
-    const uint8_t* p = b.w.data + b.tile * b.w.tile_bytes;
-    const int steps = (b.w.inputs + Step::kInputs - 1) / Step::kInputs;
+    constexpr int kAhead = T > 1 ? 4096 : 8192;  // bytes of a tile that are asked for before they are read
+    const size_t next = b.w.tile_bytes;
+    const uint8_t* p = b.w.data + b.tile * next;
+    const int steps = (b.w.inputs + Step::kInputs - 1) / Step::kInputs, last = steps - kAhead / Step::kBytes;
     vf acc[M][T];
-    for (int m = 0; m < M; m++)
-      for (int t = 0; t < T; t++) acc[m][t] = zero();
+    FORERUN_UNROLL for (int m = 0; m < M; m++)
+      FORERUN_UNROLL for (int t = 0; t < T; t++) acc[m][t] = zero();
     for (int k = 0; k < steps; k++, p += Step::kBytes) {
+      const size_t ahead = kAhead + (k < last ? 0 : (T - 1) * next);  // at its end, of the tile that comes T tiles later
       typename Step::Weights w[T];
-      for (int t = 0; t < T; t++) {
-        w[t] = Step::weights(p + t * b.w.tile_bytes);
-        if (M > 1) prefetch(p + t * b.w.tile_bytes, 1, 4096);
+      FORERUN_UNROLL for (int t = 0; t < T; t++) {
+        w[t] = Step::weights(p + t * next);
+        if (M > 1) __builtin_prefetch(p + t * next + ahead, 0, 2);
       }
-      for (int m = 0; m < M; m++) {
+      FORERUN_UNROLL for (int m = 0; m < M; m++) {
         const auto x = Step::input(row_at(b, m), k);
-        for (int t = 0; t < T; t++) acc[m][t] = Step::product(acc[m][t], w[t], x);
+        FORERUN_UNROLL for (int t = 0; t < T; t++) acc[m][t] = Step::product(acc[m][t], w[t], x);
       }
     }
-    for (int m = 0; m < M; m++)
-      for (int t = 0; t < T; t++) finish_tile(b, m, t, acc[m][t]);
+    FORERUN_UNROLL for (int m = 0; m < M; m++)
+      FORERUN_UNROLL for (int t = 0; t < T; t++) finish_tile(b, m, t, acc[m][t]);
   }
 
   // As many tiles at once as registers allow.
