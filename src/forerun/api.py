@@ -20,6 +20,7 @@ from forerun.tuning import Choice, known_choice
 
 if TYPE_CHECKING:
     from forerun.models.backend import Backend
+    from forerun.models.draft_vocabulary import DraftVocabulary
     from forerun.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
@@ -65,19 +66,23 @@ def load(
     from forerun import text
     from forerun.backends.cpu import CpuBackend, check_options, curve_key, load_backend, remembered_curve
     from forerun.models.checkpoint import Checkpoint, open_checkpoint
+    from forerun.models.draft_vocabulary import draft_vocabulary
     from forerun.models.hub import DEFAULT_MODEL, resolve_model
     from forerun.models.outline import outline_of
 
-    def read(checkpoint: Checkpoint, progress: Progress | None = None) -> tuple[CpuBackend, Tokenizer]:
+    def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
         gguf = checkpoint.format == "gguf"
-        tokenizer = text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
-        backend = load_backend(
+        return text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
+
+    def read(checkpoint: Checkpoint, progress: Progress | None = None) -> CpuBackend:
+        return load_backend(
             checkpoint, dtype=dtype, threads=threads, kv=kv, kernels=kernels, progress=progress
         )
-        return backend, tokenizer
 
-    def load_draft(name: str) -> tuple[Backend, Tokenizer]:
-        return read(open_checkpoint(resolve_model(name)))
+    def load_draft(name: str) -> tuple[Backend, Tokenizer | DraftVocabulary]:
+        draft = open_checkpoint(resolve_model(name))
+        part = draft_vocabulary(draft.metadata, draft.config.vocab_size, draft.path)
+        return read(draft), part or read_tokenizer(draft)
 
     # what can be told to be wrong before a model is fetched and read is told before
     if not isinstance(model, str | os.PathLike | None):
@@ -109,7 +114,9 @@ def load(
             planner = make_planner(outline, "suffix", dtype=dtype, kv=kv)
         asked = keep_within(planner, limit, None if asked == "auto" else asked)
         allowance = Allowance(Planner(planner.target, dtype=dtype, kv=kv), limit, asked)
-    backend, tokenizer = read(checkpoint, progress)
+    if draft_vocabulary(checkpoint.metadata, checkpoint.config.vocab_size, checkpoint.path):
+        raise InputError(f"{checkpoint.path} only drafts for another model: drafter draft:{checkpoint.path}")
+    tokenizer, backend = read_tokenizer(checkpoint), read(checkpoint, progress)
 
     def measure() -> dict[int, float]:
         key = curve_key(

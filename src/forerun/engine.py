@@ -31,7 +31,7 @@ from forerun.models.sequence import Rule, verify_together
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.planning import Allowance
 from forerun.request import Request
-from forerun.roster import Circumstances, Roster, check_names
+from forerun.roster import Circumstances, DraftLoader, Roster, check_names
 from forerun.sampling.grammar import Grammars
 from forerun.sampling.params import SamplingParams
 from forerun.tuning import Choice
@@ -86,7 +86,7 @@ class Engine:
         tokenizer: of the model.
         context: the most tokens prompt and answer may have together.
         drafter: the drafter used where a call names none; see `forerun.roster` for the names.
-        load_draft: loads a draft model by name.
+        load_draft: loads a draft model by name, with its tokenizer or its part of this model's vocabulary.
         measure: gives seconds of a forward by its rows, for the budget; asked once, when it is first needed.
             Without it every step verifies up to `budgets.MOST_DRAFTED` guesses.
         draft_tokens: guesses to verify a step, whatever they cost; None decides by cost.
@@ -106,7 +106,7 @@ class Engine:
         *,
         context: int,
         drafter: str = "auto",
-        load_draft: Callable[[str], tuple[Backend, Tokenizer]] | None = None,
+        load_draft: DraftLoader | None = None,
         measure: Callable[[], Mapping[int, float]] | None = None,
         draft_tokens: int | None = None,
         allowance: Allowance | None = None,

@@ -18,6 +18,7 @@ from forerun.models.memory import (
     BYTES_A_TOKEN,
     STAGED_ROWS,
     SUFFIX_BYTES,
+    VERIFIED_ROWS,
     Memory,
     model_memory,
     program_bytes,
@@ -123,7 +124,9 @@ class Planner:
         if kind == "draft":
             draft = self.drafts[name]
             own = _share(name, self._memory(draft, min(context, draft.config.context)))
-            return replace(own, activations=own.activations + BYTES_A_TOKEN * draft.config.vocab_size)
+            tokens = BYTES_A_TOKEN * draft.config.vocab_size
+            spread = 4 * VERIFIED_ROWS * config.vocab_size  # logits of a part of the vocabulary
+            return replace(own, activations=own.activations + tokens + spread)
         if kind == "suffix":
             return Share(name, kv=SUFFIX_BYTES * context)
         if kind == "skip":

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -28,6 +28,7 @@ from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.drafters.paced import PacedDrafter
 from forerun.errors import InputError
+from forerun.models.draft_vocabulary import DraftVocabulary
 from forerun.models.heads.head import DRAFTER_NAMES
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ CASCADE = re.compile(
 """What joins the drafters of a cascade besides commas: not each + of a path."""
 
 TAKES_DETAIL = ("draft", "skip")
+DraftLoader = Callable[[str], "tuple[Backend, Tokenizer | DraftVocabulary]"]
+
 ENOUGH_IN_COMMON = 0.99
 """A draft model may spell so many of its tokens' ids otherwise than the target that this share is left: some
 models of one family differ in the names of special tokens."""
@@ -101,21 +104,22 @@ class Roster:
     Args:
         backend: the target.
         tokenizer: the target's.
-        load: how a draft model is loaded, from its name.
+        load: how a draft model is loaded, from its name, with its tokenizer or its part of the target's
+            vocabulary.
     """
 
     def __init__(
         self,
         backend: Backend,
         tokenizer: Tokenizer,
-        load: Callable[[str], tuple[Backend, Tokenizer]] | None,
+        load: DraftLoader | None,
     ) -> None:
         self._target = backend
         self._tokenizer = tokenizer
         self._load = load
         self.past: _core.SuffixIndex | None = None
         """Texts to remember."""
-        self._guides: dict[str, Backend] = {}
+        self._guides: dict[str, tuple[Backend, DraftVocabulary | None]] = {}
         self._heads: dict[str, CpuHead] = {}
 
     def check(self, names: str) -> None:
@@ -156,9 +160,10 @@ class Roster:
         from forerun.drafters.model import ModelDrafter
         from forerun.models.guide import Guide
 
-        backend = self._guide(name)
+        backend, part = self._guide(name)
         capacity = min(circumstances.longest, backend.config.context)
-        drafter = ModelDrafter(Guide(backend, capacity), circumstances.ranker(), name.partition(":")[0])
+        guide = Guide(backend, capacity, part)
+        drafter = ModelDrafter(guide, circumstances.ranker(), name.partition(":")[0])
         if circumstances.pace is None:
             return drafter
         return PacedDrafter(drafter, circumstances.pace(drafter.name))
@@ -193,19 +198,23 @@ class Roster:
             self._heads[name] = self._target.load_head(head)
         return self._heads[name]
 
-    def _guide(self, name: str) -> Backend:
+    def _guide(self, name: str) -> tuple[Backend, DraftVocabulary | None]:
         """The model behind `draft:MODEL` or `skip:K`."""
         if name not in self._guides:
             kind, _, detail = name.partition(":")
-            self._guides[name] = self._draft_model(detail) if kind == "draft" else self._first_layers(detail)
+            draft = kind == "draft"
+            self._guides[name] = self._draft_model(detail) if draft else (self._first_layers(detail), None)
         return self._guides[name]
 
-    def _draft_model(self, model: str) -> Backend:
+    def _draft_model(self, model: str) -> tuple[Backend, DraftVocabulary | None]:
         if self._load is None:
             raise InputError("draft models cannot be loaded into this engine; make it with forerun.load")
-        backend, tokenizer = self._load(model)
-        refuse_other_vocabulary(model, self._tokenizer, tokenizer)
-        return backend
+        backend, tokens = self._load(model)
+        if isinstance(tokens, DraftVocabulary):
+            refuse_other_part(model, self._tokenizer, tokens, self._target.config.vocab_size)
+            return backend, tokens
+        refuse_other_vocabulary(model, self._tokenizer, tokens)
+        return backend, None
 
     def _first_layers(self, layers: str) -> Backend:
         most = self._target.config.layers - 1
@@ -274,11 +283,29 @@ def refuse_other_vocabulary(model: str, target: Tokenizer, draft: Tokenizer) -> 
         InputError: too many differ; says how many and which is the first.
     """
     size = min(target.vocab_size, draft.vocab_size)
-    different = [token for token in range(size) if target.piece(token) != draft.piece(token)]
-    if len(different) > (1 - ENOUGH_IN_COMMON) * size:
+    refuse_other_pieces(model, target, {token: draft.piece(token) for token in range(size)})
+
+
+def refuse_other_part(model: str, target: Tokenizer, draft: DraftVocabulary, vocab_size: int) -> None:
+    """The same of a draft model that has a part of the vocabulary, of a target with so many ids.
+
+    Raises:
+        InputError: it was made for another model.
+    """
+    if draft.reads.size != vocab_size:
+        raise InputError(
+            f"draft model {model} was made for a model of {draft.reads.size} tokens; this has {vocab_size}"
+        )
+    refuse_other_pieces(model, target, dict(zip(draft.tokens.tolist(), draft.pieces, strict=True)))
+
+
+def refuse_other_pieces(model: str, target: Tokenizer, pieces: Mapping[int, str | None]) -> None:
+    """Refuse a draft model whose ids have these pieces, if too many are others in the target."""
+    different = [token for token, piece in pieces.items() if (target.piece(token) or "") != (piece or "")]
+    if len(different) > (1 - ENOUGH_IN_COMMON) * len(pieces):
         first = different[0]
         raise InputError(
-            f"draft model {model} has another vocabulary: {len(different)} of {size} ids mean other tokens "
-            f"(the first, {first}, is {draft.piece(first)!r} there and {target.piece(first)!r} here); "
+            f"draft model {model} has another vocabulary: {len(different)} of {len(pieces)} ids mean other "
+            f"tokens (the first, {first}, is {pieces[first]!r} there and {target.piece(first)!r} here); "
             "use a model of the same family"
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +61,8 @@ HF_CLASSES = {
 
 @dataclass(frozen=True)
 class Tiny:
-    """What a tiny model is. `arch` is llama, mistral, qwen2 or qwen3; `sharpness` scales the logits."""
+    """What a tiny model is. `arch` is llama, mistral, qwen2 or qwen3; `sharpness` scales the logits; `vocab`
+    of 0 is that of the tokenizer."""
 
     arch: str = "llama"
     tied: bool = True
@@ -73,6 +75,7 @@ class Tiny:
     head_dim: int = 32
     sharpness: float = 3.0
     seed: int = 0
+    vocab: int = 0
 
     def config(self) -> ModelConfig:
         return random_config(
@@ -81,7 +84,7 @@ class Tiny:
             heads=self.heads,
             kv_heads=self.kv_heads,
             head_dim=self.head_dim,
-            vocab=len(vocabulary()),
+            vocab=self.vocab or len(vocabulary()),
             layers=self.layers,
             tied=self.tied,
             qkv_bias=self.arch == "qwen2",
@@ -115,9 +118,16 @@ def byte_letters() -> list[str]:
 
 
 def write_tiny_gguf(
-    path: Path, tiny: Tiny | None = None, *, quant: str = "F32", tokenizer: bool = True, chat: bool = True
+    path: Path,
+    tiny: Tiny | None = None,
+    *,
+    quant: str = "F32",
+    tokenizer: bool = True,
+    chat: bool = True,
+    lists: Mapping[str, list[int] | list[str]] | None = None,
 ) -> Path:
-    """A GGUF file whose matrices are of the kind `quant`. K-quants get random blocks, not the weights."""
+    """A GGUF file whose matrices are of the kind `quant`. K-quants get random blocks, not the weights.
+    `lists` are further metadata."""
     tiny = tiny or Tiny()
     arch = "llama" if tiny.arch == "mistral" else tiny.arch
     writer = gguf.GGUFWriter(path, arch)
@@ -135,6 +145,8 @@ def write_tiny_gguf(
     writer.add_rope_freq_base(10000.0)
     if tokenizer:
         _add_tokenizer(writer, chat)
+    for key, values in (lists or {}).items():
+        writer.add_array(key, values)
     draw = np.random.default_rng(tiny.seed)
     for name, values in tiny.weights().items():
         if arch == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):

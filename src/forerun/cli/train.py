@@ -183,14 +183,25 @@ def medusa(wish: Wish, course: Course, heads: int, blocks: int) -> None:
 @data_options
 @training_options
 @click.option(
-    "--hidden", type=click.IntRange(32, 4096), default=96, metavar="N", help="Values a token between layers."
+    "--hidden",
+    type=click.IntRange(32, 4096),
+    metavar="N",
+    help="Begin from nothing, with so many values a token between layers; without it, the model's own layers "
+    "are the beginning.",
 )
 @click.option("--layers", type=click.IntRange(1, 64), default=4, metavar="N", help="Decoder layers.")
-def draft(wish: Wish, course: Course, hidden: int, layers: int) -> None:
-    """A small draft model: a Llama of the model's vocabulary, in a Hugging Face folder."""
-    if hidden % 32:
+@click.option(
+    "--layout",
+    type=click.Choice(["small", "original"]),
+    default="small",
+    help="How the draft model is written: small (for this engine: in 4 bits, with the draft vocabulary), or "
+    "whole, as a Hugging Face folder (for other engines too).",
+)
+def draft(wish: Wish, course: Course, hidden: int | None, layers: int, layout: Layout) -> None:
+    """A small draft model, of layers of the model itself."""
+    if hidden is not None and hidden % 32:
         raise InputError(f"--hidden is {hidden}; it must be a multiple of 32")
-    run(replace(new_job("draft", wish, course), hidden=hidden, layers=layers))
+    run(replace(new_job("draft", wish, course), hidden=hidden, layers=layers, layout=layout))
 
 
 def new_job(kind: str, wish: Wish, course: Course) -> Job:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.models.backend import Backend
+from forerun.models.draft_vocabulary import DraftVocabulary
 from forerun.models.rows import FloatArray, IntArray, Rows
 
 PREFILL_ROWS = 512
@@ -18,10 +19,12 @@ class Guide:
     Args:
         backend: the model.
         capacity: place for this many tokens, branches included.
+        part: the model's tokens where they are a part of the target's, under ids of their own.
     """
 
-    def __init__(self, backend: Backend, capacity: int) -> None:
+    def __init__(self, backend: Backend, capacity: int, part: DraftVocabulary | None = None) -> None:
         self._backend = backend
+        self._part = part
         self._cache = backend.new_cache(capacity)
         self._vocab = backend.config.vocab_size
 
@@ -37,15 +40,14 @@ class Guide:
         for start in range(0, len(tokens), PREFILL_ROWS):
             piece = self._known(tokens[start : start + PREFILL_ROWS])
             last = np.array([len(piece) - 1], dtype=np.int32)
-            logits = self._backend.forward(Rows.chain(piece, self._cache), last).logits
+            logits = self._spread(self._backend.forward(Rows.chain(piece, self._cache), last).logits)
             self._cache.commit(np.arange(len(piece), dtype=np.int32))
         at_last: FloatArray = logits[0]
         return at_last
 
     def look(self, tokens: IntArray, parents: IntArray, wanted: IntArray) -> FloatArray:
         rows = Rows(self._known(tokens), parents, [self._cache], np.zeros(len(tokens), dtype=np.int32))
-        output = self._backend.forward(rows, wanted)
-        return output.logits
+        return self._spread(self._backend.forward(rows, wanted).logits)
 
     def keep(self, path: IntArray) -> None:
         self._cache.commit(path)
@@ -54,6 +56,11 @@ class Guide:
         if length < self._cache.length:
             self._cache.truncate(length)
 
+    def _spread(self, logits: FloatArray) -> FloatArray:
+        return logits if self._part is None else self._part.spread(logits)
+
     def _known(self, tokens: IntArray) -> IntArray:
+        if self._part is not None:
+            return self._part.read(tokens)
         known: IntArray = np.where(tokens < self._vocab, tokens, 0).astype(np.int32)
         return known

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from forerun.errors import InputError
 from forerun.models.known import KNOWN, cached_path, fetch
-from forerun.models.shipped import shipped
+from forerun.models.shipped import drafting_file, shipped
 from forerun.weights.hf_folder import INDEX, MEDUSA_FILES, PICKLED, SINGLE, shard_names
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -108,14 +108,16 @@ def _hub_id(model: str) -> tuple[str, str | None]:
 
 
 def _local(model: str) -> Path | None:
-    """The path that `model` is, or else the package's drafter of this name; None if there is neither."""
+    """The path that `model` is (of a draft model's folder, its file), or else the package's drafter of this
+    name; None if there is neither."""
     try:
         path = Path(model).expanduser()
         if model and path.exists():
-            return path
+            return drafting_file(path)
     except (OSError, ValueError, RuntimeError):  # a name too long, a null byte, an unknown user's home
         return None
-    return shipped(model)
+    found = shipped(model)
+    return found and drafting_file(found)
 
 
 def _from_hub(repo: str, file: str | None, refresh: bool, head: bool) -> Path:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+DRAFT_FILE = "draft.gguf"
+"""The draft model in a folder that `forerun train draft` filled."""
+
 FOLDER = Path(__file__).parents[1] / "heads"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*/[a-z0-9]+", re.ASCII)
 
@@ -12,11 +15,18 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*/[a-z0-9]+", re.ASCII)
 def shipped(name: str) -> Path | None:
     """The folder of the package's head or draft model of this name, or None."""
     folder = FOLDER / name
-    return folder if _NAME.fullmatch(name) and (folder / "config.json").is_file() else None
+    there = _NAME.fullmatch(name) and any((folder / file).is_file() for file in ("config.json", DRAFT_FILE))
+    return folder if there else None
 
 
-def short_name(folder: Path) -> str:
-    """What to call a drafter's folder: by its name if it is the package's and no folder of the user's, which
-    would go first, has that name; otherwise by its path."""
+def drafting_file(path: Path) -> Path:
+    """The draft model in a folder, if it holds one; `path` itself otherwise."""
+    return path / DRAFT_FILE if (path / DRAFT_FILE).is_file() else path
+
+
+def short_name(path: Path) -> str:
+    """What to call a drafter's folder, or its file in it: by its name if it is the package's and no folder of
+    the user's, which would go first, has that name; otherwise by its path."""
+    folder = path.parent if path.name == DRAFT_FILE else path
     name = f"{folder.parent.name}/{folder.name}"
-    return name if shipped(name) == folder and not Path(name).exists() else str(folder)
+    return name if shipped(name) == folder and not Path(name).exists() else str(path)

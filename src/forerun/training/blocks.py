@@ -72,21 +72,24 @@ class Attention(nn.Module):
         super().__init__()
         self.head_dim, self.groups = config.head_dim, config.heads // config.kv_heads
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        self.q_proj = nn.Linear(inputs, queries, bias=False)
-        self.k_proj = nn.Linear(inputs, keys, bias=False)
-        self.v_proj = nn.Linear(inputs, keys, bias=False)
+        self.q_proj = nn.Linear(inputs, queries, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(inputs, keys, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(inputs, keys, bias=config.qkv_bias)
         self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+        self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
 
     def project(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [batch, heads, rows, head_dim], rotated, one key head a query head."""
-        weight = torch.cat([self.q_proj.weight, self.k_proj.weight, self.v_proj.weight])
-        sizes = [p.weight.shape[0] for p in (self.q_proj, self.k_proj, self.v_proj)]
+        parts = (self.q_proj, self.k_proj, self.v_proj)
+        weight = torch.cat([part.weight for part in parts])
+        bias = None if self.q_proj.bias is None else torch.cat([part.bias for part in parts])
         q, k, v = (
             part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for part in F.linear(x, weight).split(sizes, -1)
+            for part in F.linear(x, weight, bias).split([part.weight.shape[0] for part in parts], -1)
         )
-        k, v = rotate(k, tables), v
-        return rotate(q, tables), self._spread(k), self._spread(v)
+        q, k = rotate(self.q_norm(q), tables), rotate(self.k_norm(k), tables)
+        return q, self._spread(k), self._spread(v)
 
     def _spread(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.groups, 1)

@@ -41,7 +41,9 @@ class EagleHead(nn.Module):
         target = checkpoint.config
         # whatever the target's rotary embeddings are scaled by, the head's are as its configuration says
         frequencies = plain(rope_theta(target), target.head_dim)
-        self.config: ModelConfig = replace(target, inv_freq=frequencies, rope_scale=1.0)
+        self.config: ModelConfig = replace(
+            target, inv_freq=frequencies, rope_scale=1.0, qkv_bias=False, qk_norm=False
+        )
         self.register_buffer("vocabulary", vocabulary)
         embedding = values(checkpoint.tensors["embed_tokens.weight"])
         self.register_buffer("embedding", embedding.bfloat16(), persistent=False)

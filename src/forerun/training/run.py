@@ -44,10 +44,10 @@ class Job:
         start: a folder of an earlier training of this kind, to begin from its weights.
         command: the command line, for the card.
         steps: of EAGLE-3's training-time test.
-        layout: of an EAGLE head's files.
+        layout: of the files of an EAGLE head or a draft model ("small" or "original": whole).
         heads: of Medusa.
         blocks: of a Medusa head.
-        hidden, layers: of a draft model.
+        hidden, layers: of a draft model; see `draft.Shape`.
         costs: of the target, to tell what the drafter should gain.
         target: the loaded model, needed where the data lacks hidden states.
     """
@@ -64,7 +64,7 @@ class Job:
     layout: Layout = "small"
     heads: int = 4
     blocks: int = 1
-    hidden: int = 96
+    hidden: int | None = None
     layers: int = 4
     costs: Costs | None = None
     target: Backend | None = None
@@ -107,7 +107,7 @@ def _train(
         "eagle3": [job.steps],
         "eagle": [],
         "medusa": [job.heads, job.blocks],
-        "draft": [job.hidden, job.layers],
+        "draft": [job.hidden, job.layers, job.layout],
     }
     about = {"kind": job.kind, "shape": shape[job.kind], "rate": job.settings.rate, "seed": job.settings.seed}
     kept = _kept(job, data, module.width, fresh=state is None)
@@ -163,7 +163,9 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
     else:
         gguf = checkpoint.format == "gguf"
         tokenizer = text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
-        module = Draft(checkpoint, tokenizer, vocabulary, Shape(job.hidden, job.layers))
+        module = Draft(
+            checkpoint, tokenizer, vocabulary, Shape(job.hidden, job.layers, job.layout != "small")
+        )
     if job.start and state is None:
         load_weights(module, {**_start(job.start, job.kind), "vocabulary": vocabulary}, job.start)
     return module

@@ -122,7 +122,9 @@ class Trainer:
         self.module, self.data, self.folder, self.settings = module, data, folder, settings
         self.about, self.kept = dict(about), kept
         trained = [p for p in module.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
+        self.optimizer = torch.optim.AdamW(
+            trained, lr=settings.rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True
+        )
         self.at = Progress()
         self._batches = 0
         self.device = trained[0].device

@@ -31,3 +31,14 @@ def canonical_name(name: str) -> str:
     if match and match[2] in INNER:
         return f"layers.{match[1]}.{INNER[match[2]]}.{match[3]}"
     return OUTER.get(name, name)
+
+
+def gguf_name(name: str) -> str:
+    """The way back, of canonical names that `canonical_name` gives."""
+    outer = {canonical: own for own, canonical in OUTER.items()}
+    if name in outer:
+        return outer[name]
+    _, number, rest = name.split(".", 2)
+    inner, _, kind = rest.rpartition(".")
+    own = next(own for own, canonical in INNER.items() if canonical == inner)
+    return f"blk.{number}.{own}.{kind}"
