@@ -20,6 +20,8 @@ from forerun.errors import InputError
 from forerun.models.rows import FloatArray, IntArray
 
 TOKENS, READS, PIECES = "forerun.draft.tokens", "forerun.draft.reads", "tokenizer.ggml.tokens"
+UNSAID = -1e9
+"""The logit of a token that a draft model lacks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +46,9 @@ class DraftVocabulary:
         return found
 
     def spread(self, logits: FloatArray) -> FloatArray:
-        """float32 [rows, n] to [rows, target's vocabulary]; what the draft model cannot say has no chance."""
-        wide = np.full((len(logits), self.reads.size), -np.inf, dtype=np.float32)
+        """float32 [rows, n] to [rows, target's vocabulary]. What the draft model cannot say has a chance only
+        where nothing else is allowed."""
+        wide = np.full((len(logits), self.reads.size), UNSAID, dtype=np.float32)
         wide[:, self.tokens] = logits
         return wide
 
