@@ -290,9 +290,9 @@ def cut(rows: Tensor, width: int) -> Tensor:
 
 
 def chosen_layers(target: int, wanted: int) -> list[int]:
-    """Which of the target's layers a draft model begins from: the first half and the last."""
-    first = (wanted + 1) // 2
-    return [*range(first), *range(target - (wanted - first), target)]
+    """Which of the target's layers a draft model begins from: evenly spread, the first and the last among
+    them, as in Distil-Whisper (Gandhi et al., arXiv 2311.00430)."""
+    return [round(i * (target - 1) / max(wanted - 1, 1)) for i in range(wanted)]
 
 
 def nearest(embedding: Tensor, places: Tensor) -> Tensor:
