@@ -24,9 +24,8 @@ def drafting_file(path: Path) -> Path:
     return path / DRAFT_FILE if (path / DRAFT_FILE).is_file() else path
 
 
-def short_name(path: Path) -> str:
-    """What to call a drafter's folder, or its file in it: by its name if it is the package's and no folder of
-    the user's, which would go first, has that name; otherwise by its path."""
-    folder = path.parent if path.name == DRAFT_FILE else path
+def short_name(folder: Path) -> str:
+    """What to call a drafter's folder: by its name if it is the package's and no folder of the user's, which
+    would go first, has that name; otherwise by its path."""
     name = f"{folder.parent.name}/{folder.name}"
-    return name if shipped(name) == folder and not Path(name).exists() else str(path)
+    return name if shipped(name) == folder and not Path(name).exists() else str(folder)

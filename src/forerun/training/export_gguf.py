@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter, quants
 
+from forerun.files import explained
 from forerun.models.config import ModelConfig
 from forerun.models.draft_vocabulary import READS, TOKENS, DraftVocabulary
 from forerun.models.shipped import DRAFT_FILE
 from forerun.training import rounding
-from forerun.training.export import rope_theta
+from forerun.training.export import plainly, rope_theta
 from forerun.weights.names import gguf_name
 
 EMBEDDING: rounding.Kind = "Q4_0"
@@ -28,9 +29,20 @@ def save_draft(
     Args:
         tensors: by canonical names.
         part: the tokens it has.
+
+    Raises:
+        InputError: it cannot be written.
     """
     fresh = folder / (DRAFT_FILE + ".new")
-    writer = GGUFWriter(fresh, config.architecture)
+    with explained(fresh):
+        _write(fresh, config, tensors, part)
+        os.replace(fresh, folder / DRAFT_FILE)
+
+
+def _write(
+    path: Path, config: ModelConfig, tensors: Mapping[str, torch.Tensor], part: DraftVocabulary
+) -> None:
+    writer = GGUFWriter(path, config.architecture)
     writer.add_name(f"draft of {config.name}")
     writer.add_context_length(config.context)
     writer.add_embedding_length(config.hidden_size)
@@ -42,7 +54,7 @@ def save_draft(
     writer.add_value_length(config.head_dim)
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(rope_theta(config))
-    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_layer_norm_rms_eps(plainly(config.norm_eps))
     writer.add_token_list(part.pieces)
     writer.add_array(TOKENS, part.tokens.tolist())
     writer.add_array(READS, part.reads.tolist())
@@ -55,7 +67,6 @@ def save_draft(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    os.replace(fresh, folder / DRAFT_FILE)
 
 
 def _add(writer: GGUFWriter, name: str, values: torch.Tensor) -> None:
