@@ -53,7 +53,7 @@ def test_the_readmes_tree_is_the_source() -> None:
     assert all((ROOT / "src/forerun" / name).exists() for name in named)
 
 
-@pytest.mark.parametrize("name", ["generate", "bench", "cost", "plan", "tune"])
+@pytest.mark.parametrize("name", ["generate", "verify", "bench", "cost", "plan", "tune"])
 def test_every_option_is_documented(name: str) -> None:
     text = (ROOT / f"docs/{name}.md").read_text()
     command = commands.forerun.commands[name]
@@ -65,6 +65,14 @@ def test_every_option_is_documented(name: str) -> None:
         if option.startswith("--")
     }
     assert set(re.findall(r"^\| `(?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) == there
+
+
+def test_every_option_of_training_is_mentioned() -> None:
+    text = (ROOT / "docs/training.md").read_text()
+    train = commands.forerun.commands["train"]
+    assert isinstance(train, click.Group)
+    options = {option.opts[0] for command in train.commands.values() for option in command.params}
+    assert {option for option in options if not re.search(rf"`[^`\n]*{option}\b", text)} == set()
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
