@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from forerun.arguments import check_whole, refuse
-from forerun.engine import STAGED_ROWS, Engine
+from forerun.engine import Engine
 from forerun.errors import InputError
+from forerun.models.memory import STAGED_ROWS
 from forerun.planning import Allowance, Planner, keep_within, make_planner, parse_size
 from forerun.roster import best_drafter, check_names
 from forerun.tuning import Choice, known_choice

@@ -26,7 +26,7 @@ from forerun.core.protocols import Drafter, Policy, Stop
 from forerun.core.report import Report
 from forerun.drafters.paced import PacedDrafter
 from forerun.errors import InputError
-from forerun.models.memory import SUFFIX_BYTES
+from forerun.models.memory import STAGED_ROWS, SUFFIX_BYTES
 from forerun.models.sequence import Rule, verify_together
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.planning import Allowance
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from forerun.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
-
-STAGED_ROWS = 64
-"""Place in a cache, beyond the text itself, for drafts that are being verified."""
 
 MOST_REMEMBERED = 2_000_000
 """Tokens of texts to remember: about 200 MB."""

@@ -12,11 +12,9 @@ import numpy.typing as npt
 from forerun.answers import Stream
 from forerun.bench.prompts import Prompt
 from forerun.engine import Engine
-from forerun.models.rows import Rows
+from forerun.models.guide import Guide
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-
-PREFILL_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -108,14 +106,8 @@ def _difference(engine: Engine, ids: list[int], plain: list[int], found: list[in
 
 def next_logits(engine: Engine, ids: Sequence[int]) -> npt.NDArray[np.float32]:
     """float32 [vocabulary]: the target's logits after these tokens, computed plainly."""
-    cache = engine.backend.new_cache(len(ids))
-    tokens = np.array(ids, dtype=np.int32)
-    for start in range(0, len(ids), PREFILL_ROWS):
-        chunk = tokens[start : start + PREFILL_ROWS]
-        last = np.array([len(chunk) - 1], dtype=np.int32)
-        logits = engine.backend.forward(Rows.chain(chunk, cache), last).logits
-        cache.commit(np.arange(len(chunk), dtype=np.int32))
-    found: npt.NDArray[np.float32] = logits[0].copy()
+    guide = Guide(engine.backend, len(ids))
+    found: npt.NDArray[np.float32] = guide.advance(np.array(ids, dtype=np.int32)).copy()
     return found
 
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from forerun.models.backend import Backend
 from forerun.models.draft_vocabulary import DraftVocabulary
+from forerun.models.memory import PREFILL_ROWS
 from forerun.models.rows import FloatArray, IntArray, Rows
-
-PREFILL_ROWS = 512
 
 
 class Guide:

@@ -218,14 +218,13 @@ class Trainer:
         )
 
     def _guesses(self, places: list[Any], depth: int) -> tuple[Tensor, Tensor]:
-        chains, among, rows = [torch.zeros(0, depth, dtype=torch.bool)], [torch.zeros(0, dtype=torch.bool)], 0
+        chains, among = [torch.zeros(0, depth, dtype=torch.bool)], [torch.zeros(0, dtype=torch.bool)]
         share = max(1, round(sum(place.tokens for place in places) / self.settings.judged_rows))
         for batch in in_batches(self.data, places[::share], self.settings.rows):
             with torch.autocast(self.device.type, torch.bfloat16):
                 right, best = self.module.guesses(self._here(batch), depth)
             chains.append(right.cpu())
             among.append(best.cpu())
-            rows += batch.size
         return torch.cat(chains), torch.cat(among)
 
     def _here(self, batch: Batch) -> Batch:

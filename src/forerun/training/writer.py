@@ -104,10 +104,6 @@ class Writer:
         self._running: list[Running] = []
         self.tokens = store.tokens_written
         """In the store."""
-        self.computed = 0
-        """Rows of forwards so far, for speed."""
-        self.dropped = 0
-        """Conversations not kept: repeated or empty requests, texts that do not fit."""
 
     def write(self, tokens: int, progress: Callable[[int, int], None] | None = None) -> None:
         """Write until the store holds so many tokens, or until there is nothing more to write about."""
@@ -152,8 +148,7 @@ class Writer:
             if request is None:
                 return
             one = self._begin(request)
-            if one is None:
-                self.dropped += 1
+            if one is None:  # a repeated or empty request, or a text that does not fit
                 refused += 1
             else:
                 self._running.append(one)
@@ -214,7 +209,6 @@ class Writer:
         rows = Rows(np.concatenate(chunks), parents, [one.cache for one in self._running], owner)
         wanted = (ends - 1)[ready].astype(np.int32)
         output = self._engine.backend.forward(rows, wanted, self._store.taps)
-        self.computed += len(owner)
         features, logits = to_bfloat16(output.features), iter(output.logits)
         still = []
         for one, end, size, chosen in zip(self._running, ends, sizes, ready, strict=True):
@@ -237,10 +231,7 @@ class Writer:
                 over = written + 1 == MOST_REQUEST
             if not over:
                 return True
-            if one.length - one.start < LEAST_REQUEST or not self._open_answer(one):
-                self.dropped += 1
-                return False
-            return True
+            return one.length - one.start >= LEAST_REQUEST and self._open_answer(one)
         one.push([token])
         written += 1
         full = one.length == len(one.text) or written >= self._longest_answer

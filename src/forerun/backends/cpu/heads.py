@@ -28,6 +28,7 @@ class CpuHead:
     taps: hidden states of the target that it reads
     name: for reports
     bytes: of its weights, the target's that it shares aside
+    kv: how keys and values of its own are kept
     """
 
     core: _core.EagleHead | _core.MedusaHeads

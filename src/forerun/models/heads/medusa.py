@@ -20,7 +20,6 @@ from forerun.models.heads.head import Head, checked_tokens
 from forerun.models.heads.reading import Folder
 from forerun.weights.tensor import Tensor
 
-MOST_MEDUSA_HEADS = 64
 _ORIGINAL = re.compile(
     r"(?:medusa_head\.)?(?P<head>\d{1,2})\.(?P<layer>\d{1,2})\.(?P<rest>linear\.weight|linear\.bias|weight)"
 )
