@@ -73,7 +73,7 @@ def test_full_output(tiny: Path, command: list[str]) -> None:
     model = {"inspect": [tiny], "generate": ["-m", tiny]}.get(command[0], [])
     done = shell("> /dev/full", *command, *model)
     assert done.returncode == 2
-    assert "No space left on device" in error_line(done)
+    assert "No space left on device (standard output)" in error_line(done)
 
 
 @FULL

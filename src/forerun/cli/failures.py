@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
 from forerun.cli.streams import say, silence
 from forerun.errors import ForerunError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A disk, a quota or a file is full."""
 
 BAD_INPUT, BUG, INTERRUPTED, PIPE_CLOSED = 2, 70, 130, 141
 """Exit statuses besides those of `ForerunError`: sysexits.h's EX_SOFTWARE, and 128 plus SIGINT or SIGPIPE, as
@@ -32,8 +36,10 @@ def explain(error: BaseException) -> int:
         return BAD_INPUT
     if isinstance(error, OSError):
         silence(sys.stdout)  # it may be what failed
-        name = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
-        say_error(f"the system refused: {error.strerror or error}{name}")
+        what = None if error.filename is None else os.fsdecode(error.filename)
+        if what is None and error.errno in NO_ROOM:  # files of ours are named where they are written
+            what = "standard output"
+        say_error(f"the system refused: {error.strerror or error}" + (f" ({what})" if what else ""))
         return BAD_INPUT
     if isinstance(error, ImportError):
         while isinstance(error.__cause__, ImportError):  # numpy wraps a page of advice around it
