@@ -51,7 +51,7 @@ class Place(Protocol):
         """The text must end here."""
 
 
-class Guide(Protocol):
+class Constraint(Protocol):
     """What a grammar says about a text. `history` is all of it, int32; `path` is drafted after it."""
 
     @property
@@ -70,14 +70,14 @@ class GuidedDrafter:
 
     Args:
         drafter: that guesses where the grammar leaves a choice.
-        guide: the grammar.
+        constraint: the grammar.
     """
 
-    def __init__(self, drafter: Drafter, guide: Guide) -> None:
+    def __init__(self, drafter: Drafter, constraint: Constraint) -> None:
         self.name = drafter.name
         self.taps = drafter.taps
         self._drafter = drafter
-        self._guide = guide
+        self._constraint = constraint
         self._text = np.zeros(256, dtype=np.int32)
         self._length = 0
         self._habits: dict[tuple[int, int], int] = {}
@@ -123,13 +123,13 @@ class GuidedDrafter:
             self._text = np.concatenate([self._text, np.zeros(end, dtype=np.int32)])
         self._text[self._length : end] = tokens
         first, self._length = self._length, end
-        for at in range(max(first, self._guide.start), end):
+        for at in range(max(first, self._constraint.start), end):
             self._learn(self._text[:at], int(self._text[at]))
 
     def _learn(self, text: IntArray, token: int) -> None:
         """What followed the text where it had a choice."""
         try:
-            place = self._guide.place(text, [])
+            place = self._constraint.place(text, [])
         except ForerunError:
             return
         if place.only < 0 and (kind := _kind(place)):
@@ -144,7 +144,7 @@ class GuidedDrafter:
         last, sure = int(text[-1]), 1.0
         while len(tokens) < most:
             try:
-                place = self._guide.place(text, tokens)
+                place = self._constraint.place(text, tokens)
             except ForerunError:  # said when the text gets there, if it does
                 break
             token = place.only
@@ -178,7 +178,7 @@ class GuidedDrafter:
         for leaf, children in enumerate(tree.children()):
             if not children:
                 path = tree.path(leaf)
-                fits = self._guide.fitting(text, tree.tokens[path[1:]].tolist())
+                fits = self._constraint.fitting(text, tree.tokens[path[1:]].tolist())
                 kept.update(path[: fits + 1])
         return tree if len(kept) == len(tree) else tree.only(sorted(kept))
 
