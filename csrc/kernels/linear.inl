@@ -60,7 +60,7 @@ struct StepBf16 {
 template <class Step>
 struct FloatTiles {
   static constexpr int kRoom = kRegisters >= 32 ? 24 : 6;  // accumulators
-  static constexpr int kMaxRows = kRoom;
+  static constexpr int kMaxRows = kRoom, kManyRows = kRoom < 12 ? kRoom : 12;
   static constexpr int tiles_for(int rows) { return kRoom / rows >= 4 ? 4 : kRoom / rows >= 2 ? 2 : 1; }
 
   template <int M, int T>
@@ -130,7 +130,7 @@ struct Weights4 {
 // kMin: outputs have offsets; kHalves: each half of a group has its own scales.
 template <class Weights, bool kMin, bool kHalves>
 struct GroupTiles {
-  static constexpr int kMaxRows = kRegisters >= 32 ? 12 : 8;
+  static constexpr int kMaxRows = kRegisters >= 32 ? 12 : 8, kManyRows = kMaxRows;
   static constexpr int tiles_for(int) { return 1; }
   static constexpr PairLayout kLayout = pair_layout(Weights::kFormat, kMin, kHalves ? kGroup / 2 : kGroup);
 
@@ -215,12 +215,12 @@ static void run_rows(const Block& b, int rows, int tiles) {
   Tiles::template run<M>(b, tiles);
 }
 
-// A block of rows goes over all tiles. With more rows, blocks of them take turns at a few tiles, so that weights come from
-// memory once and stay near for all rows.
+// Up to kMaxRows rows go over all tiles together. More take turns at a few tiles, in blocks of up to kManyRows, so that weights
+// come from memory once and stay near for all rows.
 template <class Tiles>
 static void run_all(const Linear& w, const void* rows, int n, int tile_begin, int tile_end, float* y, size_t ldy) {
   const size_t stride = row_bytes(row_kind(w.format), w.inputs);
-  const int blocks = (n + Tiles::kMaxRows - 1) / Tiles::kMaxRows;
+  const int blocks = n <= Tiles::kMaxRows ? 1 : (n + Tiles::kManyRows - 1) / Tiles::kManyRows;
   const int step = blocks == 1 ? tile_end - tile_begin : Tiles::tiles_for((n + blocks - 1) / blocks);
   for (int tile = tile_begin; tile < tile_end; tile += step) {
     const int tiles = tile_end - tile < step ? tile_end - tile : step;

@@ -24,7 +24,7 @@ void Forward::embed(Member& me) {
   const PackedLinear& fc = d_.weights_->entry.fc;
   auto x = joined(me, kinds_of({&fc}));
   share(me, fc.view().tiles, piece(fc.view().tiles), [&](int64_t begin, int64_t end) {
-    add_linear(me.thread, fc, x.get(), static_cast<int>(begin), static_cast<int>(end));
+    add_linear(me.thread, fc, x.get(), 0, static_cast<int>(begin), static_cast<int>(end));
   });
 }
 

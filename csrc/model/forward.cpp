@@ -8,8 +8,7 @@
 namespace forerun {
 namespace {
 
-constexpr int kRowBlock = 64;       // rows whose outputs a thread holds at a time
-constexpr size_t kAsked = 8192;     // bytes of weights asked for before they are read
+constexpr size_t kAsked = 8192;  // bytes of weights asked for before they are read
 
 size_t round64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -87,14 +86,20 @@ void Forward::work(Member& me) noexcept {
     lap(me, &Profile::linear);
     attention(me, l);
     lap(me, &Profile::attention);
-    project_out(me, layer);
-    gate_and_up(me, layer);
+    project_out(me, layer, first_row(l));
+    gate_and_up(me, layer, first_row(l));
     project_down(me, l);
     lap(me, &Profile::linear);
   }
   last_state(me);
   head(me);
   lap(me, &Profile::head);
+}
+
+int Forward::first_asked() const {
+  const auto& taps = batch_.taps;
+  if (std::find(taps.begin(), taps.end(), shape_.layers) != taps.end()) return 0;
+  return wanted_ == 0 ? n_ : *std::min_element(batch_.logits.begin(), batch_.logits.end());
 }
 
 void Forward::lap(const Member& me, double Profile::* part) {
@@ -142,8 +147,8 @@ void Forward::tap(Member& me, int state) {
 }
 
 // The hidden state of every row, normed if there is a norm.
-auto Forward::normed(Member& me, const std::vector<float>& norm, unsigned kinds) {
-  return inputs(me, n_, [this, &norm, kinds, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
+auto Forward::normed(Member& me, const std::vector<float>& norm, unsigned kinds, int first) {
+  return inputs(me, first, n_, [this, &norm, kinds, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
     const float* x = hidden_row(i);
     if (!norm.empty()) {
       k_.rms_norm(x, norm.data(), shape_.hidden, shape_.norm_eps, mine);
@@ -154,8 +159,8 @@ auto Forward::normed(Member& me, const std::vector<float>& norm, unsigned kinds)
 }
 
 // The attention's output of every row, merged here if its chunks were apart.
-auto Forward::attended(Member& me, unsigned kinds) {
-  return inputs(me, n_, [this, kinds, &mine = private_[me.thread]](const Prepared& into, int64_t i) {
+auto Forward::attended(Member& me, unsigned kinds, int first) {
+  return inputs(me, first, n_, [this, kinds, &mine = private_[me.thread]](const Prepared& into, int64_t i) {
     const int width = shape_.heads * shape_.head_dim;
     const float* x = attended_ + static_cast<size_t>(i) * width;
     if (split_) {
@@ -175,7 +180,7 @@ auto Forward::attended(Member& me, unsigned kinds) {
 void Forward::project_heads(Member& me, const LayerWeights& layer, int index) {
   const unsigned kinds = kinds_of({&layer.q, &layer.k, &layer.v});
   if (index == 0 && d_.weights_->entry.kind == Entry::Kind::eagle3) project_from(me, layer, index, joined(me, kinds));
-  else project_from(me, layer, index, normed(me, layer.input_norm, kinds));
+  else project_from(me, layer, index, normed(me, layer.input_norm, kinds, 0));
 }
 
 template <class Rows>
@@ -198,7 +203,7 @@ Forward::HeadUnit Forward::head_unit(const LayerWeights& layer, int64_t u) const
 void Forward::project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, const HeadUnit& unit) {
   const int dim = shape_.head_dim, tiles = (unit.count * dim + kTile - 1) / kTile;
   float* out = private_[thread].out;
-  for (int r = 0; r < n_; r += kRowBlock) {
+  for (int r = unit.role == 0 ? first_row(index) : 0; r < n_; r += kRowBlock) {
     const int rows = std::min(kRowBlock, n_ - r);
     k_.linear(unit.w.view(), block(x, unit.w, r), rows, unit.tile, unit.tile + tiles, out, static_cast<size_t>(tiles) * kTile);
     for (int i = 0; i < rows; i++)
@@ -227,6 +232,7 @@ void Forward::attention(Member& me, int index) {
   const int64_t groups = static_cast<int64_t>(plan_.groups.size()), chunks = split_ ? plan_.chunks : 1;
   share(me, shape_.kv_heads * chunks * groups, 1, [&](int64_t u, int64_t) {
     const QueryGroup& group = plan_.groups[u % groups];
+    if (group.first_row + (group.end - 1) / per_kv_ < first_row(index)) return;
     const int kv_head = static_cast<int>(u / groups / chunks), chunk = static_cast<int>(u / groups % chunks);
     if (split_) attend_group(me.thread, index, group, kv_head, chunk, chunk);
     else attend_group(me.thread, index, group, kv_head, 0, group.chunks - 1);
@@ -263,35 +269,35 @@ void Forward::attend_group(int thread, int index, const QueryGroup& group, int k
     k_.finish(sums + static_cast<size_t>(i) * part_stride_, dim, attended_ + query_of(i) * dim);
 }
 
-// hidden += w x, for tiles [begin, end)
-void Forward::add_linear(int thread, const PackedLinear& w, const Prepared& x, int begin, int end) {
+// hidden += w x, for rows from the first and tiles [begin, end)
+void Forward::add_linear(int thread, const PackedLinear& w, const Prepared& x, int first, int begin, int end) {
   float* out = private_[thread].out;
   const int width = std::min(w.view().outputs, end * kTile) - begin * kTile;
   const size_t stride = static_cast<size_t>(end - begin) * kTile;
-  for (int r = 0; r < n_; r += kRowBlock) {
+  for (int r = first; r < n_; r += kRowBlock) {
     const int rows = std::min(kRowBlock, n_ - r);
     k_.linear(w.view(), block(x, w, r), rows, begin, end, out, stride);
     for (int i = 0; i < rows; i++) k_.accumulate(hidden_row(r + i) + begin * kTile, out + i * stride, width);
   }
 }
 
-void Forward::project_out(Member& me, const LayerWeights& layer) {
-  auto x = attended(me, kinds_of({&layer.o}));
+void Forward::project_out(Member& me, const LayerWeights& layer, int first) {
+  auto x = attended(me, kinds_of({&layer.o}), first);
   const int tiles = layer.o.view().tiles;
   share(me, tiles, piece(tiles), [&](int64_t begin, int64_t end) {
-    add_linear(me.thread, layer.o, x.get(), static_cast<int>(begin), static_cast<int>(end));
+    add_linear(me.thread, layer.o, x.get(), first, static_cast<int>(begin), static_cast<int>(end));
   }, [&] { ask_for(me, layer.gate), ask_for(me, layer.up); });
 }
 
-void Forward::gate_and_up(Member& me, const LayerWeights& layer) {
-  auto x = normed(me, layer.post_norm, kinds_of({&layer.gate, &layer.up}));
+void Forward::gate_and_up(Member& me, const LayerWeights& layer, int first) {
+  auto x = normed(me, layer.post_norm, kinds_of({&layer.gate, &layer.up}), first);
   const int tiles = layer.gate.view().tiles;
   const RowKind kind = kind_of(layer.down);
   share(me, tiles, piece(tiles), [&](int64_t from, int64_t to) {
     const int begin = static_cast<int>(from), end = static_cast<int>(to);
     const size_t stride = static_cast<size_t>(end - begin) * kTile;
     float *out = private_[me.thread].out, *out2 = private_[me.thread].out2;
-    for (int r = 0; r < n_; r += kRowBlock) {
+    for (int r = first; r < n_; r += kRowBlock) {
       const int rows = std::min(kRowBlock, n_ - r);
       k_.linear(layer.gate.view(), block(x.get(), layer.gate, r), rows, begin, end, out, stride);
       k_.linear(layer.up.view(), block(x.get(), layer.up, r), rows, begin, end, out2, stride);
@@ -308,7 +314,7 @@ void Forward::project_down(Member& me, int index) {
   const PackedLinear& down = d_.weights_->layers[index].down;
   const int tiles = down.view().tiles;
   share(me, tiles, piece(tiles), [&](int64_t begin, int64_t end) {
-    add_linear(me.thread, down, activation_, static_cast<int>(begin), static_cast<int>(end));
+    add_linear(me.thread, down, activation_, first_row(index), static_cast<int>(begin), static_cast<int>(end));
   }, [&] {
     if (index + 1 < shape_.layers) ask_for_heads(me, d_.weights_->layers[index + 1]);
     else ask_for(me, head_weights());
@@ -340,7 +346,7 @@ void Forward::head(Member& me) {
   const PackedLinear& head = head_weights();
   const unsigned kinds = kinds_of({&head});
   const std::vector<float>& norm = d_.weights_->norm;
-  auto x = inputs(me, wanted_, [this, kinds, &norm, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
+  auto x = inputs(me, 0, wanted_, [this, kinds, &norm, mine = private_[me.thread].norm](const Prepared& into, int64_t i) {
     const float* state = hidden_row(batch_.logits[i]);
     if (!norm.empty()) {
       k_.rms_norm(state, norm.data(), shape_.hidden, shape_.norm_eps, mine);

@@ -28,7 +28,7 @@ class Forward : public Job {
   Forward(Decoder& decoder, Batch batch, Plan plan, float* logits, float* features)
       : Job(kStagesOfLayer * decoder.shape_.layers + kOtherStages, decoder.team_->size()), d_(decoder), shape_(decoder.shape_),
         k_(*decoder.kernels_), threads_(decoder.team_->size()), batch_(std::move(batch)), plan_(std::move(plan)), logits_(logits),
-        features_(features), n_(batch_.rows()), wanted_(static_cast<int>(batch_.logits.size())) {
+        features_(features), n_(batch_.rows()), wanted_(static_cast<int>(batch_.logits.size())), last_from_(first_asked()) {
     per_kv_ = shape_.heads / shape_.kv_heads;
     value_stride_ = (shape_.head_dim + 15) / 16 * 16;
     part_stride_ = kPartHeader + value_stride_;
@@ -48,6 +48,7 @@ class Forward : public Job {
   static constexpr int kStagesOfLayer = 9, kOtherStages = 7;
   static constexpr int kPrivateRows = 4;  // up to here every thread prepares all rows for itself: cheaper than a barrier
   static constexpr int kPieceTiles = 8;   // tiles handed out at a time at most, an even number
+  static constexpr int kRowBlock = 64;    // rows whose outputs a thread holds at a time
   using Clock = std::chrono::steady_clock;
 
   // Heads that are projected together, so that they begin on a tile.
@@ -57,7 +58,11 @@ class Forward : public Job {
     int first, count, tile;
   };
 
-  int piece(int tiles) const { return std::clamp(tiles / (8 * threads_) / 2 * 2, 2, kPieceTiles); }
+  // Where rows are many a larger piece reads them less often.
+  int piece(int tiles) const { return std::clamp(tiles / ((n_ < kRowBlock ? 8 : 3) * threads_) / 2 * 2, 2, kPieceTiles); }
+  // After the last layer's keys and values, rows that nobody asks for are left alone: they are those before this one.
+  int first_row(int layer) const { return layer + 1 < shape_.layers ? 0 : last_from_; }
+  int first_asked() const;
   RowKind kind_of(const PackedLinear& w) const { return k_.row_kind(w.view().format); }
   unsigned kinds_of(std::initializer_list<const PackedLinear*> weights) const;
   float* hidden_row(int64_t i) const { return hidden_ + static_cast<size_t>(i) * shape_.hidden; }
@@ -74,34 +79,34 @@ class Forward : public Job {
   template <class PrepareRow>
   class Inputs {
    public:
-    Inputs(Forward& f, Member& me, int rows, PrepareRow prepare)
-        : into_(f.alone_ ? f.private_[me.thread].rows : f.shared_), rows_(rows), ready_(!f.alone_), prepare_(prepare) {
-      if (!f.alone_) f.share(me, rows, 1, [&](int64_t i, int64_t) { prepare_(into_, i); });
+    Inputs(Forward& f, Member& me, int first, int rows, PrepareRow prepare)
+        : into_(f.alone_ ? f.private_[me.thread].rows : f.shared_), first_(first), rows_(rows), ready_(!f.alone_), prepare_(prepare) {
+      if (!f.alone_) f.share(me, rows - first, 1, [&](int64_t i, int64_t) { prepare_(into_, first + i); });
     }
     const Prepared& get() {
-      for (int i = 0; !ready_ && i < rows_; i++) prepare_(into_, i);
+      for (int i = first_; !ready_ && i < rows_; i++) prepare_(into_, i);
       ready_ = true;
       return into_;
     }
 
    private:
     const Prepared into_;
-    const int rows_;
+    const int first_, rows_;
     bool ready_;
     PrepareRow prepare_;
   };
   template <class PrepareRow>
-  Inputs<PrepareRow> inputs(Member& me, int rows, PrepareRow prepare) {
-    return Inputs<PrepareRow>(*this, me, rows, prepare);
+  Inputs<PrepareRow> inputs(Member& me, int first, int rows, PrepareRow prepare) {
+    return Inputs<PrepareRow>(*this, me, first, rows, prepare);
   }
-  auto normed(Member& me, const std::vector<float>& norm, unsigned kinds);
+  auto normed(Member& me, const std::vector<float>& norm, unsigned kinds, int first);
   // A drafting head's embeddings and states.
   auto joined(Member& me, unsigned kinds) {
-    return inputs(me, n_, [this, kinds](const Prepared& into, int64_t i) {
+    return inputs(me, 0, n_, [this, kinds](const Prepared& into, int64_t i) {
       prepare_all(into, kinds, 2 * shape_.hidden, i, joined_ + static_cast<size_t>(i) * 2 * shape_.hidden);
     });
   }
-  auto attended(Member& me, unsigned kinds);
+  auto attended(Member& me, unsigned kinds, int first);
 
   void embed(Member& me);
   void join(int64_t i);
@@ -115,9 +120,9 @@ class Forward : public Job {
   void finish_head(int thread, const LayerWeights& layer, int index, int role, int row, int head, const float* out);
   void attention(Member& me, int index);
   void attend_group(int thread, int index, const QueryGroup& group, int kv_head, int first_chunk, int last_chunk);
-  void add_linear(int thread, const PackedLinear& w, const Prepared& x, int begin, int end);
-  void project_out(Member& me, const LayerWeights& layer);
-  void gate_and_up(Member& me, const LayerWeights& layer);
+  void add_linear(int thread, const PackedLinear& w, const Prepared& x, int first, int begin, int end);
+  void project_out(Member& me, const LayerWeights& layer, int first);
+  void gate_and_up(Member& me, const LayerWeights& layer, int first);
   void project_down(Member& me, int index);
   void last_state(Member& me);
   const PackedLinear& head_weights() const { return d_.weights_->head.empty() ? d_.weights_->embed : d_.weights_->head; }
@@ -135,7 +140,7 @@ class Forward : public Job {
   const Plan plan_;
   float* logits_;
   float* features_;
-  const int n_, wanted_;
+  const int n_, wanted_, last_from_;
   int per_kv_, value_stride_, part_stride_, heads_in_unit_;
   bool alone_;  // threads prepare rows for themselves
   bool split_;  // chunks of a group go to different threads

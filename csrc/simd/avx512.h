@@ -31,6 +31,9 @@ static inline vf load_s8(const int8_t* p) {
 static inline void store_f16(uint16_t* p, vf a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
+#ifdef __AVX512BF16__
+static inline void store_bf16(uint16_t* p, vf a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(a)); }
+#else
 static inline void store_bf16(uint16_t* p, vf a) {
   const __m512i u = _mm512_castps_si512(a);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
@@ -39,6 +42,7 @@ static inline void store_bf16(uint16_t* p, vf a) {
   r = _mm512_mask_mov_epi32(r, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), quiet);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(r));
 }
+#endif
 
 static inline vf add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf sub(vf a, vf b) { return _mm512_sub_ps(a, b); }

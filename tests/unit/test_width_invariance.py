@@ -193,6 +193,24 @@ def test_features_are_the_same_bits_too() -> None:
         cache.commit(all_rows(1))
 
 
+@pytest.mark.parametrize("taps", [(), (0, 1), (2,)])
+def test_rows_are_the_same_bits_whichever_are_asked_for(taps: tuple[int, ...]) -> None:
+    """What is left out of the last layer because nobody asks for it changes nothing, then or later."""
+    backend = load_backend(random_checkpoint(random_config(), "F32"), dtype="bf16")
+    tokens = np.random.default_rng(4).integers(0, 300, 150).astype(np.int32)
+    whole = backend.forward(Rows.chain(tokens, backend.new_cache(200)), all_rows(150), taps)
+    logits, features = bits(whole.logits).copy(), bits(whole.features).copy()
+    for asked in ([149], [140, 70], [3, 2, 149], []):
+        cache = backend.new_cache(200)
+        found = backend.forward(
+            Rows.chain(tokens[:149], cache), np.array([a - 1 for a in asked], dtype=np.int32), taps
+        )
+        np.testing.assert_array_equal(bits(found.logits), logits[[a - 1 for a in asked]])
+        np.testing.assert_array_equal(bits(found.features), features[:149])
+        cache.commit(all_rows(149))
+        np.testing.assert_array_equal(one_at_a_time(backend, tokens[149:], cache)[0], logits[149])
+
+
 def test_mistakes_are_refused_and_stage_nothing() -> None:
     backend = load_backend(random_checkpoint(random_config(), "F32"), dtype="bf16")
     cache = backend.new_cache(10)
