@@ -115,7 +115,7 @@ def replay(drafter: Drafter, policy: Policy, case: Answered, curve: CostCurve) -
         wish = policy.plan(report, len(left) - at)
         proposed = drafter.propose(wish).fit(root, nodes=wish.nodes, depth=wish.depth, vocab_size=1 << 30)
         tree = policy.trim(proposed, 1e-5)
-        children, node, emitted = tree.children(), 0, []
+        children, node, emitted = tree.children, 0, []
         while at + len(emitted) < len(left):
             emitted.append(left[at + len(emitted)])
             node = next((c for c in children[node] if tree.tokens[c] == emitted[-1]), -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from forerun.core.budget import FixedBudget
+from forerun.core.chances import Records, reliance
 from forerun.core.cost_budget import CostBudget, Experience
 from forerun.core.curve import CostCurve
 from forerun.core.protocols import Policy
@@ -36,10 +37,12 @@ class Budgets:
         curve = self._curve()
         if curve is None:
             return FixedBudget(MOST_DRAFTED, MOST_DRAFTED)
-        experience = self._experience.setdefault((drafter, temperature), Experience())
+        if (drafter, temperature) not in self._experience:
+            self._experience[drafter, temperature] = Experience(Records(reliance(temperature)))
+        experience = self._experience[drafter, temperature]
         return CostBudget(curve, MOST_DRAFTED, MOST_DRAFTED, experience=experience)
 
     def _curve(self) -> CostCurve | None:
         if self._known is None and self._measure is not None:
-            self._known = CostCurve(self._measure())
+            self._known = CostCurve(self._measure(), MOST_DRAFTED + 1)
         return self._known

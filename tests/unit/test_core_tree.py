@@ -32,8 +32,8 @@ def test_chain() -> None:
 
 def test_the_example_of_the_docstring() -> None:
     example = tree([1, 2, 3, 4], [-1, 0, 1, 0])
-    assert example.depths().tolist() == [0, 1, 2, 1]
-    assert example.children() == [[1, 3], [2], [], []]
+    assert example.depths == [0, 1, 2, 1]
+    assert example.children == [[1, 3], [2], [], []]
     assert example.path(2) == [0, 1, 2]
     assert example.path(0) == [0]
 
@@ -73,7 +73,7 @@ def test_fit(draft: DraftTree, root: int, nodes: int, depth: int) -> None:
     safe = draft.fit(root, nodes=nodes, depth=depth, vocab_size=50)
     assert safe.tokens[0] == root
     assert len(safe) <= nodes + 1
-    assert safe.depths().max() <= depth
+    assert max(safe.depths) <= depth
     assert ((safe.tokens >= 0) & (safe.tokens < 50)).all()
 
     def good(node: int) -> bool:

@@ -102,7 +102,7 @@ def test_drafts_are_exact_after_every_acceptance(
             same(tree, old.propose(Budget(nodes, depth)))  # asked twice
         node, tokens = 0, []
         for _ in range(accepted):
-            children = tree.children()[node]
+            children = tree.children[node]
             if not children:
                 break
             node = children[accepted % len(children)]
@@ -176,12 +176,12 @@ def test_trees_fit_the_budget(
     tree = guesser.propose(Budget(nodes, depth))
     assert tree.tokens[0] == text[-1]
     assert 1 < len(tree) <= nodes + 1
-    assert tree.depths().max() <= depth
+    assert max(tree.depths) <= depth
     assert tree.fit(text[-1], nodes=nodes, depth=depth, vocab_size=VOCAB) is tree or nodes > depth
     assert tree.chances is not None
     assert (tree.chances[1:] <= tree.chances[tree.parents[1:]]).all()
     assert not tree.proposals
-    for children in tree.children():
+    for children in tree.children:
         guesses = [int(tree.tokens[child]) for child in children]
         assert len(set(guesses)) == len(guesses)
         assert sum(float(tree.chances[child]) for child in children) < 1.01
@@ -237,7 +237,7 @@ def test_its_context_may_end_first(folder: Path) -> None:
     drafter = new_drafter(folder, "eagle3", capacity=8)
     text = [1, 2, 3, 4, 5, 6, 7]
     told(drafter, text)
-    assert 1 <= drafter.propose(Budget(9, 5)).depths().max() <= 3
+    assert 1 <= max(drafter.propose(Budget(9, 5)).depths) <= 3
     for token in range(8, 14):
         text.append(token)
         drafter.observe([token], features(text[:-1], drafter.taps)[-1:])

@@ -80,7 +80,7 @@ def test_the_cache_is_exact_after_every_acceptance(
         tree = old.propose(Budget(nodes, depth))
         node, tokens = 0, []
         for _ in range(accepted):
-            children = tree.children()[node]
+            children = tree.children[node]
             if not children:
                 break
             node = children[accepted % len(children)]
@@ -117,13 +117,13 @@ def test_trees_fit_the_budget(
     tree = guesser.propose(Budget(nodes, depth))
     assert tree.tokens[0] == text[-1]
     assert 1 < len(tree) <= nodes + 1
-    assert tree.depths().max() == min(nodes, depth) or temperature == 0
+    assert max(tree.depths) == min(nodes, depth) or temperature == 0
     assert tree.tokens.max() < min(24, model.config.vocab_size) or tree.tokens.argmax() == 0
     safe = tree.fit(text[-1], nodes=nodes, depth=depth, vocab_size=24)
     assert safe.tokens.tolist() == tree.tokens.tolist()
     assert tree.chances is not None
     assert (tree.chances[1:] <= tree.chances[tree.parents[1:]]).all()
-    for node, children in enumerate(tree.children()):
+    for node, children in enumerate(tree.children):
         guesses = [int(tree.tokens[child]) for child in children]
         assert len(set(guesses)) == len(guesses)
         assert (node in tree.proposals) == (drawn and bool(guesses))

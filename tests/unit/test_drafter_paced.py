@@ -84,7 +84,7 @@ def test_asked_as_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.steps(7, 300) == 300
     assert min(text.slow.asked[-50:]) > 1  # a guess saves a step and takes a third of one
     text.steps(3, 30)
-    assert text.steps(3, 1000) < 0.05 * 1000
+    assert text.steps(3, 1000) * 0.3 < 0.02 * 1000  # it is asked for one guess at a time
     assert text.steps(7, 1500) > 300  # it was tried again
     assert text.slow.heard[:2] == [1, 2]
 
@@ -111,7 +111,7 @@ def test_a_slow_start_is_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -
 def test_dearer_than_what_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     text = Text(Slow(1.5), monkeypatch, Experience(), FLAT)
     text.steps(7, 50)
-    assert text.steps(7, 1000) * 3.0 < 0.02 * 1000
+    assert text.steps(7, 1000) * 1.5 < 0.02 * 1000
 
 
 def test_rows_that_cost_more_than_they_give(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,5 +55,4 @@ class SimulatedDrafter:
         wrong = self._draw.random(len(guesses)) >= self._acceptance
         guesses[wrong] = (guesses[wrong] + 1) % self._vocab
         tree = DraftTree.chain(self._last, guesses.tolist())
-        chances = (self._acceptance ** tree.depths()).astype(np.float32)
-        return DraftTree(tree.tokens, tree.parents, chances=chances)
+        return DraftTree.made(tree.ids, tree.above, odds=[self._acceptance**depth for depth in tree.depths])

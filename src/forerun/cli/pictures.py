@@ -33,7 +33,7 @@ class TreeWatcher:
         if step.tree is None or not step.tokens:
             return
         guessed = sum(origin != "" for origin in step.origins)
-        leaves = sum(not children for children in step.tree.children())
+        leaves = sum(not children for children in step.tree.children)
         if (guessed, leaves) > self._rank:
             self._rank = (guessed, leaves)
             self.best = Picture(step.tree, tuple(step.nodes), step.tokens[-1])
@@ -41,7 +41,7 @@ class TreeWatcher:
 
 def as_text(picture: Picture, spell: Callable[[int], str]) -> str:
     """The tree in lines, the accepted path marked with a star. `spell`: a token's text."""
-    tree, children = picture.tree, picture.tree.children()
+    tree, children = picture.tree, picture.tree.children
     right = len(picture.accepted) - 1
     lines = [f"a tree of this run: {len(tree) - 1} guesses checked in one forward, {right} of them right"]
 
@@ -60,7 +60,7 @@ def as_text(picture: Picture, spell: Callable[[int], str]) -> str:
 
 def as_svg(picture: Picture, spell: Callable[[int], str]) -> str:
     """The same as a picture of its own."""
-    tree, depths = picture.tree, picture.tree.depths().tolist()
+    tree, depths = picture.tree, picture.tree.depths
     rows = _rows(tree)
     width = 2 * MARGIN + ACROSS * (max(depths) + 1)
     height = 2 * MARGIN + DOWN * (int(max(rows)) + 1)
@@ -93,7 +93,7 @@ def as_svg(picture: Picture, spell: Callable[[int], str]) -> str:
 
 def _rows(tree: DraftTree) -> list[float]:
     """Where each node stands from top to bottom: leaves one below the other, others amid their children."""
-    children, rows = tree.children(), [0.0] * len(tree)
+    children, rows = tree.children, [0.0] * len(tree)
     leaves = 0
     order, stack = [], [0]
     while stack:

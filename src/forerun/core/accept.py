@@ -34,8 +34,9 @@ def walk(tree: DraftTree, verdict: Verdict) -> Walk:
     Where nothing can be chosen at a node below the root, the walk ends before it: the text may end earlier,
     and if it does not, the next root is there and says what is wrong, as in plain decoding.
     """
-    children = tree.children()
-    tokens = tree.tokens.tolist()
+    if len(tree) == 1:
+        return Walk([0], [verdict.choose(0, [])], [False])
+    children, tokens = tree.children, tree.ids
     node: int | None = 0
     done = Walk([], [], [])
     while node is not None:

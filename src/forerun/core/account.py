@@ -20,17 +20,15 @@ from forerun.core.tree import DraftTree
 SHARE = 0.01
 """The part of the time that drafters which do not pay may take, each."""
 
-TRIAL = 2.0
+TRIAL = 1.0
 """Plain steps that a drafter may take before it is known, and the most that is saved up for it."""
 
-LEAST_GAIN = 0.05
-"""Tokens that asking must be worth: less is noise."""
+LEAST_GAIN = 0.1
+"""Tokens that asking must be worth: less is noise, or what the steps around it take."""
 
-FIRST_DEPTH = 4
-"""How deep a drafter is asked about which nothing is known."""
-
-PROBE_DEPTH = 2
-"""How deep a drafter is asked that does not pay."""
+PROBE_DEPTH = 1
+"""How deep a drafter is asked that does not pay, or of which nothing is known: if one guess pays, it is asked
+for more."""
 
 DEEPER = 0.7
 """What the guesses of the next depth are taken to be worth at least, as part of those of the last known."""
@@ -43,6 +41,9 @@ WEIGHT = 0.25
 
 OUTLIER = 3.0
 """A measurement counts at most as this many times what was expected."""
+
+SAME_PRICE = 0.02
+"""A depth is not chosen anew for less of a change of the price."""
 
 PROMISES = (0.25, 1.0, 2.5)
 """Guesses that other drafters expect to be accepted are told apart at these numbers."""
@@ -78,9 +79,19 @@ class Account:
     levels: dict[int, list[Level]] = field(default_factory=dict)
     nodes: float = 0.0
     saved: float = TRIAL
+    _found: dict[tuple[int, int], tuple[float, int]] = field(
+        default_factory=dict
+    )  # at what price, what depth
 
     def depth(self, promise: int, price: float, most: int) -> int:
         """The depth that is worth most, 0 if none is worth anything. `price`: tokens a second."""
+        then, depth = self._found.get((promise, most), (0.0, 0))
+        if abs(price - then) > SAME_PRICE * price:
+            depth = self._best_depth(promise, price, most)
+            self._found[promise, most] = price, depth
+        return depth
+
+    def _best_depth(self, promise: int, price: float, most: int) -> int:
         best, value, total = 0, LEAST_GAIN, 0.0
         levels = self.levels.get(promise)
         if not levels:
@@ -97,6 +108,7 @@ class Account:
 
     def add(self, promise: int, gains: list[float], seconds: list[float]) -> None:
         """What asking so deep gave and took, by depth."""
+        self._found.clear()
         levels = self.levels.setdefault(promise, [])
         levels += [Level() for _ in range(len(gains) - len(levels))]
         last = levels[len(gains) - 1]
@@ -151,7 +163,7 @@ class Pace:
         self._steps += 1
         self._lap = Lap()
         if not self._paying:
-            depth = min(PROBE_DEPTH if promise in account.levels else FIRST_DEPTH, most)
+            depth = min(PROBE_DEPTH, most)
         enough = max(depth, int(2.0 * account.nodes) + 2) if account.nodes else budget.nodes
         self.asked = Budget(min(budget.nodes, enough), depth, budget.beside)
         return self.asked
@@ -191,7 +203,7 @@ def promised(tree: DraftTree | None) -> int:
     """How much a tree promises, in steps of PROMISES."""
     if tree is None or len(tree) == 1:
         return 0
-    if tree.proposals or tree.chances is None:
+    if tree.proposals or tree.odds is None:
         return 1
-    accepted = float(tree.chances[1:].sum())
+    accepted = sum(tree.odds) - tree.odds[0]
     return sum(accepted > bound for bound in PROMISES)

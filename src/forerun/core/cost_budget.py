@@ -32,7 +32,7 @@ from forerun.core.tree import DraftTree
 EDGE = 0.05
 """Guesses are verified if they promise at least so many tokens more than they cost: less is noise."""
 
-PROBE = 2
+PROBE = Budget(2, 2)
 """Guesses a step of drafters that are watched but not verified."""
 
 RECENT = 0.95
@@ -71,6 +71,7 @@ class CostBudget:
         self._tokens, self._seconds = STEPS_BEFORE, STEPS_BEFORE * curve(1)
         self._price = 1.0 / curve(1)
         self._drafting = 0.0
+        self._begun = False
         self._judged: Judged | None = None
         self._pays = True
 
@@ -83,7 +84,7 @@ class CostBudget:
     def plan(self, report: Report, room: int) -> Budget:
         for pace in self._paces:
             pace.price = self._price
-        return self._most if self._pays or self._paces else Budget(PROBE, PROBE)
+        return self._most if self._pays or self._paces else PROBE
 
     def trim(self, tree: DraftTree, seconds: float) -> DraftTree:
         """The part of the proposed tree that is worth verifying; `seconds`: what proposing took."""
@@ -94,9 +95,8 @@ class CostBudget:
             kept = self._worth_most(tree, self._judged.chances)
         self._pays = bool(kept)
         for pace in self._paces:
-            self._tell(pace, tree, kept)
-        if len(kept) == len(tree) - 1:
-            return tree
+            if pace.asked is not None:
+                self._tell(pace, pace.asked, tree, kept)
         return tree.only([0, *sorted(kept)])
 
     def learn(self, tree: DraftTree, tokens: Sequence[int], rows: int, seconds: float | None) -> None:
@@ -110,24 +110,27 @@ class CostBudget:
         if seconds is not None:
             self._curve.saw(rows, seconds)
         plain = self._curve(1)
-        spent = self._curve(rows) + min(self._drafting, plain)  # a prompt is read but once
+        # a drafter reads the prompt but once
+        spent = self._curve(rows) + (self._drafting if self._begun else min(self._drafting, plain))
+        self._begun = True
         self._tokens = RECENT * self._tokens + len(tokens)
         self._seconds = RECENT * self._seconds + spent
         self._price = max(self._tokens / self._seconds, 1.0 / plain)
         path = []
         if self._judged is not None:
-            path = self._known.records.learn(tree, self._judged.kinds, tokens)
+            path = self._known.records.learn(tree, self._judged, tokens)
         for pace in self._paces:
             right = bool(path) and (not tree.origins or tree.origins[path[0]] == pace.name)
             pace.passed(spent, right)
 
     def _worth_most(self, tree: DraftTree, chances: Sequence[float]) -> list[int]:
         """The nodes to verify, the likeliest first."""
-        order = sorted(range(1, len(tree)), key=lambda node: -chances[node])
-        plain, best, value, expected = self._curve(1), 0, EDGE, 0.0
-        for k, node in enumerate(order, start=1):
+        order = sorted(range(1, len(tree)), key=chances.__getitem__, reverse=True)
+        best, value, expected = 0, EDGE, 0.0
+        beyond = self._curve.beyond_plain(len(order))
+        for k, (node, seconds) in enumerate(zip(order, beyond, strict=True), start=1):
             expected += chances[node]
-            worth = expected - self._price * (self._curve(1 + k) - plain)
+            worth = expected - self._price * seconds
             if worth > value and not (tree.proposals and k < len(order) and self._tied(chances, order, k)):
                 best, value = k, worth
         return order[:best]
@@ -137,12 +140,10 @@ class CostBudget:
         rejection rule) are kept or dropped a whole depth at a time."""
         return chances[order[k - 1]] == chances[order[k]]
 
-    def _tell(self, pace: Pace, tree: DraftTree, kept: list[int]) -> None:
+    def _tell(self, pace: Pace, asked: Budget, tree: DraftTree, kept: list[int]) -> None:
         """A drafter that was asked: what its part of `kept` is worth, beyond what there was without it."""
-        if pace.asked is None:
-            return
         own = [node for node in range(1, len(tree)) if not tree.origins or tree.origins[node] == pace.name]
-        depths = tree.depths().tolist()
+        depths = tree.depths
         reached = max((depths[node] for node in own), default=0)
         gains = [0.0] * reached
         mine = sorted(set(own).intersection(kept))
@@ -151,7 +152,7 @@ class CostBudget:
             for node in mine:
                 gains[depths[node] - 1] += self._judged.chances[node] - row
             whole = self._worth(kept, self._judged.chances)
-            part = max(whole - self._worth_without(pace.asked.beside), 0.0) / max(sum(gains), 1e-9)
+            part = max(whole - self._worth_without(asked.beside), 0.0) / max(sum(gains), 1e-9)
             gains = [gain * min(part, 1.0) for gain in gains]
         pace.gained(gains, reached, len(mine))
 

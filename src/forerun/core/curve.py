@@ -40,12 +40,18 @@ class CostCurve:
         self._base: list[float] = base.tolist()
         self._scale = 1.0
         self._own = [1.0] * (most + 1)
+        self._near = [[(min(m, n) / max(m, n, 1)) ** 2 for m in range(most + 1)] for n in range(most + 1)]
         self.most = most
 
     def __call__(self, n: int) -> float:
         n = min(n, self.most)
         # more rows never cost less: where it looks so, that is noise
         return max(self._base[n] * self._own[n], self._base[1] * self._own[1]) * self._scale
+
+    def beyond_plain(self, rows: int) -> list[float]:
+        """What 1, 2, ... so many rows more than one cost."""
+        plain = self(1)
+        return [self(1 + k) - plain for k in range(1, rows + 1)]
 
     def saw(self, n: int, seconds: float) -> None:
         """A forward over n rows took so long. It tells of widths near by, too: none stays wrong for not being
@@ -56,6 +62,6 @@ class CostCurve:
         self._scale *= 1.0 + LEARN * (off - 1.0)
         change = LEARN_WIDTH * (off - 1.0)
         self._own = [
-            (own + FORGET * (1.0 - own)) * (1.0 + change * (min(m, n) / max(m, n)) ** 2)
-            for m, own in enumerate(self._own)
+            (own + FORGET * (1.0 - own)) * (1.0 + change * near)
+            for own, near in zip(self._own, self._near[n], strict=True)
         ]

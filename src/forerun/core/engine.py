@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -122,10 +121,11 @@ class Decoding(Generic[AnyTarget]):
         wish = self._policy.plan(self.report, room)
         depth = min(wish.depth, room - 1)  # a step emits one token more than it accepts
         nodes = min(wish.nodes, self.target.room - 1)  # every staged row needs its place
-        tree = DraftTree.chain(root)
         if nodes > 0 and depth > 0:
             guesses = self._drafter.propose(Budget(nodes, depth))
             tree = guesses.fit(root, nodes=nodes, depth=depth, vocab_size=self.target.vocab_size)
+        else:
+            tree = DraftTree.chain(root)
         seconds = lap()
         self.report.draft += seconds
         self._proposed = tree
@@ -147,7 +147,7 @@ class Decoding(Generic[AnyTarget]):
         names = tree.origins or (self._drafter.name,) * len(tree)
         guessed = [names[node] for node in walked.path[1 : kept + 1]]
         origins = guessed + [""] * (kept - len(guessed))
-        report.step(origins, walked.checked[:kept], Counter(names[1:]))
+        report.step(origins, walked.checked[:kept], names[1:])
         report.other += lap()
         self.text += tokens
         return Step(tokens, origins, self.finish, path, verdict, tree)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -63,19 +64,19 @@ class Report:
     choose: float = 0.0
     other: float = 0.0
 
-    def step(self, origins: list[str], checked: list[bool], drafted: dict[str, int]) -> None:
+    def step(self, origins: Sequence[str], checked: Sequence[bool], drafted: Sequence[str]) -> None:
         """Record one step.
 
         Args:
             origins: for each emitted token the drafter that guessed it, or "" for the target's own choice.
             checked: for each emitted token whether there was a guess for it.
-            drafted: nodes of the tree by drafter.
+            drafted: for each guess of the tree who made it.
         """
         self.target_forwards += 1
         self.tokens += len(origins)
-        for name, nodes in drafted.items():
-            self.drafted += nodes
-            self.drafters.setdefault(name, DrafterCount()).drafted += nodes
+        self.drafted += len(drafted)
+        for name in drafted:
+            self._drafter(name).drafted += 1
         for depth, (origin, had_guess) in enumerate(zip(origins, checked, strict=True)):
             if not had_guess:
                 continue
@@ -84,7 +85,12 @@ class Report:
             self.depths[depth].checked += 1
             if origin:
                 self.depths[depth].accepted += 1
-                self.drafters.setdefault(origin, DrafterCount()).accepted += 1
+                self._drafter(origin).accepted += 1
+
+    def _drafter(self, name: str) -> DrafterCount:
+        if name not in self.drafters:
+            self.drafters[name] = DrafterCount()
+        return self.drafters[name]
 
     @property
     def seconds(self) -> float:

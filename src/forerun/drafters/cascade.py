@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
 from forerun.core.protocols import Budget, Drafter
 from forerun.core.tree import DraftTree, FloatArray, IntArray
 
@@ -18,6 +16,9 @@ SURE = 1.0
 @runtime_checkable
 class Extender(Protocol):
     """A drafter that can go on from any node of another one's tree."""
+
+    @property
+    def name(self) -> str: ...
 
     def extend(self, tree: DraftTree, node: int, budget: Budget) -> DraftTree:
         """`tree` with at most `budget.nodes` guesses more below `node`, at most `budget.depth` below it."""
@@ -31,7 +32,9 @@ class Member:
     taps: list[int]
 
     def features(self, all_taps: FloatArray | None) -> FloatArray | None:
-        return None if all_taps is None or not self.taps else all_taps[:, self.taps]
+        if all_taps is None or not self.taps:
+            return None
+        return all_taps if self.taps == list(range(all_taps.shape[1])) else all_taps[:, self.taps]
 
 
 class CascadeDrafter:
@@ -48,6 +51,7 @@ class CascadeDrafter:
         self.name = "+".join(drafter.name for drafter in drafters)
         self.taps = tuple(sorted({tap for drafter in drafters for tap in drafter.taps}))
         self._members = [Member(d, [self.taps.index(tap) for tap in d.taps]) for d in drafters]
+        self._extenders = [drafter for drafter in drafters if isinstance(drafter, Extender)]
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
         for member in self._members:
@@ -62,42 +66,39 @@ class CascadeDrafter:
             member.drafter.truncate(length)
 
     def propose(self, budget: Budget) -> DraftTree:
-        tree: DraftTree | None = None
-        for member in self._members:
-            found = member.drafter.propose(Budget(budget.nodes, budget.depth, tree or budget.beside))
-            found = named(found, member.drafter.name)
-            tree = found if tree is None else merge(tree, found, budget.nodes)
-        assert tree is not None
+        first, *others = self._members
+        tree = named(first.drafter.propose(budget), first.drafter.name)
+        for member in others:
+            found = member.drafter.propose(Budget(budget.nodes, budget.depth, tree))
+            if len(found) > 1:
+                tree = merge(tree, named(found, member.drafter.name), budget.nodes)
         return tree if len(tree) == 1 else self._extend(tree, budget)
 
     def _extend(self, tree: DraftTree, budget: Budget) -> DraftTree:
         """Spend what is left of the budget below the most probable leaf."""
         if len(tree) > budget.nodes:
             return tree
-        leaf, depths = likely_leaf(tree), tree.depths()
-        left = Budget(budget.nodes + 1 - len(tree), budget.depth - int(depths[leaf]))
-        if left.depth <= 0:
-            return tree
-        for member in self._members:
-            if isinstance(member.drafter, Extender) and tree.origins[leaf] != member.drafter.name:
-                return member.drafter.extend(tree, leaf, left)
+        leaf = likely_leaf(tree)
+        left = Budget(budget.nodes + 1 - len(tree), budget.depth - tree.depths[leaf])
+        for extender in self._extenders:
+            if left.depth > 0 and tree.origins[leaf] != extender.name:
+                return extender.extend(tree, leaf, left)
         return tree
 
 
 def named(tree: DraftTree, name: str) -> DraftTree:
     """The tree with origins and chances, if it had none: an unknown chance halves with each depth."""
-    if len(tree) == 1 or (tree.origins and tree.chances is not None):
+    if len(tree) == 1 or (tree.origins and tree.odds is not None):
         return tree
-    chances = tree.chances if tree.chances is not None else np.float32(0.5) ** tree.depths()
-    origins = tree.origins or (name,) * len(tree)
-    return DraftTree(tree.tokens, tree.parents, origins, tree.proposals, chances.astype(np.float32))
+    odds = [0.5**depth for depth in tree.depths] if tree.odds is None else tree.odds
+    return DraftTree.made(tree.ids, tree.above, tree.origins or (name,) * len(tree), tree.proposals, odds)
 
 
 def likely_leaf(tree: DraftTree) -> int:
     """The leaf that a walk along the most probable children comes to."""
-    children, node = tree.children(), 0
+    children, odds, node = tree.children, tree.odds or [0.0] * len(tree), 0
     while children[node]:
-        node = max(children[node], key=lambda child: 0.0 if tree.chances is None else tree.chances[child])
+        node = max(children[node], key=odds.__getitem__)
     return node
 
 
@@ -110,14 +111,14 @@ def merge(first: DraftTree, second: DraftTree, nodes: int) -> DraftTree:
     """
     if len(first) == 1 or len(second) == 1:
         return second if len(first) == 1 else first
-    if first.chances is None or second.chances is None:
+    if first.odds is None or second.odds is None:
         return first
     if first.proposals or second.proposals:
-        return first if first.proposals or first.chances[1:].sum() >= SURE else second
-    tokens, parents = first.tokens.tolist(), first.parents.tolist()
-    origins, chances = list(first.origins), first.chances.tolist()
+        return first if first.proposals or sum(first.odds[1:]) >= SURE else second
+    tokens, parents = first.ids.copy(), first.above.copy()
+    origins, chances = list(first.origins), first.odds.copy()
     known = {(parent, token): node for node, (parent, token) in enumerate(zip(parents, tokens, strict=True))}
-    guesses, above, sure = second.tokens.tolist(), second.parents.tolist(), second.chances.tolist()
+    guesses, above, sure = second.ids, second.above, second.odds
     place = [0]  # of the nodes of `second` in the merged tree
     for node in range(1, len(second)):
         parent, chance = place[above[node]], sure[node]
@@ -130,13 +131,7 @@ def merge(first: DraftTree, second: DraftTree, nodes: int) -> DraftTree:
             chances.append(min(chance, chances[parent]))
         elif chance > chances[at]:
             origins[at], chances[at] = second.origins[node], min(chance, chances[parent])
-    tree = DraftTree(
-        np.array(tokens, dtype=np.int32),
-        np.array(parents, dtype=np.int32),
-        tuple(origins),
-        {},
-        np.array(chances, dtype=np.float32),
-    )
+    tree = DraftTree.made(tokens, parents, tuple(origins), odds=chances)
     if len(tree) <= nodes + 1:
         return tree
     best = sorted(range(1, len(tree)), key=lambda node: -chances[node])[:nodes]

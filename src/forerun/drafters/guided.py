@@ -102,13 +102,7 @@ class GuidedDrafter:
         if not tokens:
             return self._pruned(self._drafter.propose(budget))
         chain = DraftTree.chain(int(text[-1]), tokens)
-        chain = DraftTree(
-            chain.tokens,
-            chain.parents,
-            (NAME,) * len(chain),
-            {},
-            np.array([1.0, *chances], dtype=np.float32),
-        )
+        chain = DraftTree.made(chain.ids, chain.above, (NAME,) * len(chain), odds=[1.0, *chances])
         left = Budget(budget.nodes - len(tokens), budget.depth - len(tokens))
         if left.nodes <= 0 or left.depth <= 0:
             return chain
@@ -175,10 +169,14 @@ class GuidedDrafter:
             return tree
         text = self._text[: self._length]
         kept = {0}
-        for leaf, children in enumerate(tree.children()):
+        for leaf, children in enumerate(tree.children):
             if not children:
                 path = tree.path(leaf)
+<<<<<<< HEAD
                 fits = self._constraint.fitting(text, tree.tokens[path[1:]].tolist())
+=======
+                fits = self._guide.fitting(text, [tree.ids[node] for node in path[1:]])
+>>>>>>> 8970c84 (budget: trees are lists, a step has less Python; what drafters promise is set right as a whole, and by temperature at first; trials of one guess)
                 kept.update(path[: fits + 1])
         return tree if len(kept) == len(tree) else tree.only(sorted(kept))
 

@@ -8,6 +8,7 @@ Cai et al., Medusa (arXiv 2401.10774); Li et al., EAGLE (2401.15077), EAGLE-2, w
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,14 +59,15 @@ class HeadDrafter:
         self._last = 0
         self._reading = 0.0  # tokens for which it still reads along
         self._lost: list[int] = []  # tokens that it will never read,
-        self._waiting: list[tuple[Sequence[int], FloatArray]] = []  # and those behind them, with features
+        self._waiting: deque[tuple[Sequence[int], FloatArray]] = deque()  # those behind them, with features,
+        self._held = 0  # and how many these are
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
         self._core.begin()
         self._core.observe(tokens[:1], None)
         self._last = int(tokens[0])
         self._reading = math.inf if self._reads else 0
-        self._lost, self._waiting = [], []
+        self._forget()
         self.observe(tokens[1:].tolist(), features)
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
@@ -91,17 +93,26 @@ class HeadDrafter:
         if len(tokens) > WINDOW:
             self._lost += [token for part, _ in self._waiting for token in part]
             self._lost += tokens[:-WINDOW]
-            tokens, features, self._waiting = tokens[-WINDOW:], features[-WINDOW:].copy(), []
+            tokens, features, self._held = tokens[-WINDOW:], features[-WINDOW:].copy(), 0
+            self._waiting.clear()
         self._waiting.append((tokens, features))
-        while sum(len(part) for part, _ in self._waiting[1:]) >= WINDOW:
-            self._lost += self._waiting.pop(0)[0]
+        self._held += len(tokens)
+        while self._held - len(self._waiting[0][0]) >= WINDOW:
+            lost, _ = self._waiting.popleft()
+            self._held -= len(lost)
+            self._lost += lost
 
     def _wake(self) -> None:
         if self._lost:
             self._core.observe(np.array(self._lost, dtype=np.int32), None)
         for tokens, features in self._waiting:
             self._read(tokens, features)
-        self._lost, self._waiting = [], []
+        self._forget()
+
+    def _forget(self) -> None:
+        """What waits to be read."""
+        self._lost, self._held = [], 0
+        self._waiting.clear()
 
     def truncate(self, length: int) -> None:
         """What was computed of the last token may be forgotten with what came after it: then nothing is
@@ -113,10 +124,4 @@ class HeadDrafter:
         self._wake()
         self._reading = WINDOW
         tokens, parents, chances = self._core.propose(budget.nodes, budget.depth, self._least)
-        return DraftTree(
-            np.array([self._last, *tokens], dtype=np.int32),
-            np.array([-1, *parents], dtype=np.int32),
-            (),
-            {},
-            np.array([1.0, *chances], dtype=np.float32),
-        )
+        return DraftTree.made([self._last, *tokens], [-1, *parents], odds=[1.0, *chances])

@@ -99,12 +99,11 @@ class Growing:
     def only(self, nodes: list[int]) -> DraftTree:
         """The tree of these nodes, ascending, the root first and every node's parent among them."""
         place = {node: at for at, node in enumerate(nodes)}
-        return DraftTree(
-            np.array([self.tokens[node] for node in nodes], dtype=np.int32),
-            np.array([place.get(self.parents[node], -1) for node in nodes], dtype=np.int32),
-            (),
-            {place[node]: q for node, q in self.proposals.items() if node in place},
-            np.array([self.chances[node] for node in nodes], dtype=np.float32),
+        return DraftTree.made(
+            [self.tokens[node] for node in nodes],
+            [place.get(self.parents[node], -1) for node in nodes],
+            proposals={place[node]: q for node, q in self.proposals.items() if node in place},
+            odds=[self.chances[node] for node in nodes],
         )
 
 

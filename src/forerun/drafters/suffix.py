@@ -78,30 +78,24 @@ class SuffixDrafter:
 
     def propose(self, budget: Budget) -> DraftTree:
         tokens, parents, chances = self._index.propose(NO_TOKENS, budget.nodes, budget.depth)
-        return DraftTree(
-            np.array([self._last, *tokens], dtype=np.int32),
-            np.array([-1, *parents], dtype=np.int32),
-            (self.name,) * (1 + len(tokens)),
-            {},
-            np.array([1.0, *chances], dtype=np.float32),
-        )
+        if not tokens:
+            return DraftTree.made([self._last], [-1], odds=[1.0])
+        return DraftTree.made([self._last, *tokens], [-1, *parents], odds=[1.0, *chances])
 
     def extend(self, tree: DraftTree, node: int, budget: Budget) -> DraftTree:
         """`tree` with at most `budget.nodes` guesses more, which follow `node` and are at most `budget.depth`
         below it."""
-        prefix = tree.tokens[tree.path(node)[1:]]
+        prefix = np.array([tree.ids[at] for at in tree.path(node)[1:]], dtype=np.int32)
         tokens, parents, chances = self._index.propose(prefix, budget.nodes, budget.depth)
         n = len(tree)
-        old = np.ones(n, dtype=np.float32) if tree.chances is None else tree.chances
-        origins = (*(tree.origins or (self.name,) * n), *(self.name for _ in tokens))
-        return DraftTree(
-            np.concatenate([tree.tokens, np.array(tokens, dtype=np.int32)]),
-            np.concatenate([tree.parents, [node if parent == 0 else parent + n - 1 for parent in parents]])
-            .astype(np.int32),
-            origins,
+        odds = [1.0] * n if tree.odds is None else tree.odds
+        return DraftTree.made(
+            tree.ids + tokens,
+            tree.above + [node if parent == 0 else parent + n - 1 for parent in parents],
+            (tree.origins or (self.name,) * n) + (self.name,) * len(tokens),
             tree.proposals,
-            np.concatenate([old, old[node] * np.array(chances, dtype=np.float32)]),
-        )  # fmt: skip
+            odds + [odds[node] * chance for chance in chances],
+        )
 
     def truncate(self, length: int) -> None:
         """Makes the index again: a microsecond a token."""

@@ -14,6 +14,8 @@ from forerun.models.rows import FloatArray, IntArray, Output, Rows
 
 DoubleArray = npt.NDArray[np.float64]
 NO_ROWS: IntArray = np.zeros(0, dtype=np.int32)
+COUNTED: IntArray = np.arange(256, dtype=np.int32)
+"""0, 1, 2, ...: made once, for each step needs some."""
 
 
 class Tree(Protocol):
@@ -24,6 +26,10 @@ class Tree(Protocol):
 
     @property
     def parents(self) -> IntArray: ...
+
+    @property
+    def ids(self) -> Several[int]:
+        """The tokens, as a list."""
 
     @property
     def proposals(self) -> Mapping[int, DoubleArray]: ...
@@ -105,7 +111,12 @@ class Sequence:
         return output.features if self.taps else None
 
     def verify(self, tree: Tree) -> NodeChoices:
-        return verify_together([self], [tree])[0]
+        n = len(tree.tokens)
+        all_rows = COUNTED[:n] if n <= COUNTED.size else np.arange(n, dtype=np.int32)
+        rows = Rows(tree.tokens, tree.parents, [self.cache], np.zeros(n, dtype=np.int32))
+        output = self.backend.forward(rows, all_rows, self.taps)
+        self.stage(tree.tokens)
+        return NodeChoices(self, tree, output.logits, output.features if self.taps else None)
 
     def commit(self, path: IntArray) -> None:
         start = self.length
@@ -136,7 +147,7 @@ class NodeChoices:
 
     def path_tokens(self, node: int) -> list[int]:
         """The tokens from the root to `node`."""
-        return [int(self._tree.tokens[i]) for i in self._tree.path(node)]
+        return [self._tree.ids[i] for i in self._tree.path(node)]
 
     def choose(self, node: int, candidates: list[int]) -> int:
         return self._sequence.rule.choose(

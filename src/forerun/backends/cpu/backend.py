@@ -15,6 +15,8 @@ from forerun.models.config import ModelConfig
 from forerun.models.heads.head import Head
 from forerun.models.rows import Cache, IntArray, Output, Rows
 
+NO_TAPS: IntArray = np.zeros(0, dtype=np.int32)
+
 
 def usable_cores() -> int:
     """The cores this process may use."""
@@ -60,7 +62,7 @@ class CpuBackend:
 
     def forward(self, rows: Rows, logits: IntArray, taps: tuple[int, ...] = ()) -> Output:
         caches = cast("list[_core.Cache]", rows.caches)
-        states = np.array(taps, dtype=np.int32)
+        states = np.array(taps, dtype=np.int32) if taps else NO_TAPS
         wanted, features = self._model.forward(rows.tokens, rows.parents, rows.owner, caches, logits, states)
         return Output(wanted, features)
 
