@@ -172,11 +172,7 @@ class GuidedDrafter:
         for leaf, children in enumerate(tree.children):
             if not children:
                 path = tree.path(leaf)
-<<<<<<< HEAD
-                fits = self._constraint.fitting(text, tree.tokens[path[1:]].tolist())
-=======
-                fits = self._guide.fitting(text, [tree.ids[node] for node in path[1:]])
->>>>>>> 8970c84 (budget: trees are lists, a step has less Python; what drafters promise is set right as a whole, and by temperature at first; trials of one guess)
+                fits = self._constraint.fitting(text, [tree.ids[node] for node in path[1:]])
                 kept.update(path[: fits + 1])
         return tree if len(kept) == len(tree) else tree.only(sorted(kept))
 
