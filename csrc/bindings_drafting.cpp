@@ -34,6 +34,7 @@ void bind_drafting(nb::module_& m) {
            },
            "past"_a.none(), "doubt"_a, "shorter"_a, "prior"_a, "window"_a, "recent"_a, "span"_a, "least_chance"_a)
       .def("observe", [](SuffixDrafter& self, const Ints& tokens) { self.observe(tokens.data(), tokens.size()); }, "tokens"_a)
+      .def("observe", [](SuffixDrafter& self, const std::vector<int32_t>& tokens) { self.observe(tokens.data(), tokens.size()); }, "tokens"_a)
       .def("truncate", &SuffixDrafter::truncate, "length"_a)
       .def("propose",
            [](SuffixDrafter& self, const Ints& prefix, int nodes, int depth) {

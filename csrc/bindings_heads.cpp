@@ -28,7 +28,7 @@ namespace {
 
 using Ints = Vector<int32_t>;
 using Floats = Vector<float>;
-using Features = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Features = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 
 constexpr size_t kMostRowsAtOnce = size_t(1) << 20;
 
@@ -40,10 +40,10 @@ KvType kv_type(const std::string& name) {
 
 nb::tuple as_tuple(const Draft& draft) { return nb::make_tuple(draft.tokens, draft.parents, draft.chances); }
 
-// What was observed: tokens, and as many rows of features unless there are none.
+// What was observed beside so many tokens: as many rows of features, or none.
 std::vector<float> features_of(const std::optional<Features>& features, size_t count, size_t width) {
   if (!features) return {};
-  if (count > kMostRowsAtOnce || features->shape(0) != count || features->shape(1) != width)
+  if (count > kMostRowsAtOnce || features->size() != count * width)
     throw std::invalid_argument("observe: features of another shape");
   return {features->data(), features->data() + features->size()};
 }
@@ -108,13 +108,12 @@ void bind_heads(nb::module_& m) {
            "head"_a, "settings"_a, "kv"_a, "capacity"_a)
       .def("begin", &EagleDrafter::begin)
       .def("observe",
-           [](EagleDrafter& self, const Ints& tokens, const std::optional<Features>& features) {
-             const std::vector<int32_t> ids = copy(tokens);
-             const std::vector<float> values = features_of(features, ids.size(), static_cast<size_t>(self.features()));
+           [](EagleDrafter& self, const std::vector<int32_t>& tokens, const std::optional<Features>& features, bool reads) {
+             const std::vector<float> values = features_of(features, tokens.size(), static_cast<size_t>(self.features()));
              const Unlocked unlocked;
-             self.observe(ids.data(), features ? values.data() : nullptr, static_cast<int>(ids.size()));
+             self.observe(tokens.data(), features ? values.data() : nullptr, static_cast<int>(tokens.size()), reads);
            },
-           nb::arg("tokens").noconvert(), nb::arg("features").noconvert().none())
+           "tokens"_a, "features"_a.none(), "reads"_a = true)
       .def("truncate", &EagleDrafter::truncate, "length"_a)
       .def("propose",
            [](EagleDrafter& self, int nodes, int depth, float least_chance) {
@@ -155,13 +154,12 @@ void bind_heads(nb::module_& m) {
            "heads"_a, "settings"_a)
       .def("begin", &MedusaDrafter::begin)
       .def("observe",
-           [](MedusaDrafter& self, const Ints& tokens, const std::optional<Features>& features) {
-             const std::vector<int32_t> ids = copy(tokens);
+           [](MedusaDrafter& self, const std::vector<int32_t>& tokens, const std::optional<Features>& features, bool) {
              const size_t width = static_cast<size_t>(self.hidden());
-             const std::vector<float> values = features_of(features, ids.size(), width);
-             self.observe(ids.data(), static_cast<int>(ids.size()), values.empty() ? nullptr : values.data() + values.size() - width);
+             const std::vector<float> values = features_of(features, tokens.size(), width);
+             self.observe(tokens.data(), static_cast<int>(tokens.size()), values.empty() ? nullptr : values.data() + values.size() - width);
            },
-           nb::arg("tokens").noconvert(), nb::arg("features").noconvert().none())
+           "tokens"_a, "features"_a.none(), "reads"_a = true)
       .def("truncate", &MedusaDrafter::truncate, "length"_a)
       .def("propose",
            [](MedusaDrafter& self, int nodes, int depth, float least_chance) {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kPrefillRows = 256;  // rows of a forward at most
 constexpr int kMostPending = 64;   // pairs that wait for the next proposal
+constexpr int kWindow = 32;        // pairs that are read by a head that did not read along: nearer ones tell most
 constexpr int kBeam = 16;          // nodes of a depth that are followed
 constexpr int kChildren = 10;      // of a node, at most
 
@@ -62,15 +63,17 @@ void EagleDrafter::begin() {
   pending_.clear();
   start_ = 0;
   known_ = false;
+  reads_ = true;
 }
 
-void EagleDrafter::observe(const int32_t* tokens, const float* features, int count) {
+void EagleDrafter::observe(const int32_t* tokens, const float* features, int count, bool reads) {
   if (count < 1) return;
   for (int i = 0; i < count; i++)
     if (tokens[i] < 0 || tokens[i] >= head_->shape().vocab) throw std::invalid_argument("eagle: a token outside the vocabulary");
   if (features != nullptr && text_.empty()) throw std::invalid_argument("eagle: features of nothing");
   text_.insert(text_.end(), tokens, tokens + count);
   known_ = false;
+  reads_ = reads;
   if (features == nullptr) {  // what was before cannot be joined to what will come
     cache_.truncate(0);
     pending_.clear();
@@ -78,7 +81,7 @@ void EagleDrafter::observe(const int32_t* tokens, const float* features, int cou
     return;
   }
   pending_.insert(pending_.end(), features, features + static_cast<size_t>(count) * static_cast<size_t>(head_->features()));
-  const auto waiting = [&] { return static_cast<int>(pending_.size() / static_cast<size_t>(head_->features())); };
+  if (!reads && waiting() > kMostPending) keep_last(kWindow);
   while (waiting() > kMostPending) {
     const int room = cache_.capacity() - cache_.length();
     if (room < 1) break;
@@ -94,6 +97,13 @@ void EagleDrafter::truncate(int length) {
   if (pairs < cache_.length()) cache_.truncate(pairs);
   pending_.resize(static_cast<size_t>(pairs - cache_.length()) * static_cast<size_t>(head_->features()));
   known_ = false;  // until a pair is observed
+}
+
+// Forgets all but the last pairs that wait.
+void EagleDrafter::keep_last(int pairs) {
+  pending_.erase(pending_.begin(), pending_.end() - static_cast<long>(pairs) * head_->features());
+  cache_.truncate(0);
+  start_ = length() - 1 - pairs;
 }
 
 // The first pairs that wait become rows of the cache; `last`: state and logits of the last one are kept.
@@ -123,12 +133,13 @@ void EagleDrafter::compute_rows(int rows, bool last) {
 
 // All pairs that wait.
 void EagleDrafter::compute() {
+  if (!reads_ && waiting() > kWindow) keep_last(kWindow);
   while (!pending_.empty()) {
-    const int waiting = static_cast<int>(pending_.size() / static_cast<size_t>(head_->features()));
-    if (waiting > cache_.capacity() - cache_.length()) return;  // the head's context ends here
-    const int rows = std::min(waiting, kPrefillRows);
-    compute_rows(rows, rows == waiting);
-    known_ = rows == waiting;
+    const int all = waiting();
+    if (all > cache_.capacity() - cache_.length()) return;  // the head's context ends here
+    const int rows = std::min(all, kPrefillRows);
+    compute_rows(rows, rows == all);
+    known_ = rows == all;
   }
 }
 

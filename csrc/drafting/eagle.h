@@ -56,8 +56,9 @@ class EagleDrafter {
 
   void begin();
   // Tokens that follow, and features of the tokens before each: [count][features()]; or null, as for the first token of
-  // all: then the head knows nothing of the text before them.
-  void observe(const int32_t* tokens, const float* features, int count);
+  // all: then the head knows nothing of the text before them. Without `reads` nothing is computed of them until a
+  // proposal is asked for, and then of the last kWindow only: what was before is lost to the head.
+  void observe(const int32_t* tokens, const float* features, int count, bool reads = true);
   // Forgets tokens from `length` on.
   void truncate(int length);
   // The most probable tree of at most `nodes` guesses, `depth` deep at most; a guess of less than `least_chance` is not
@@ -78,6 +79,8 @@ class EagleDrafter {
     std::vector<std::vector<float>> states;  // the head's last state at computed nodes
   };
 
+  int waiting() const { return static_cast<int>(pending_.size() / static_cast<size_t>(head_->features())); }
+  void keep_last(int pairs);
   void compute();
   void compute_rows(int rows, bool last);
   std::vector<int32_t> worth_computing(const Growing& tree, int depth, int nodes, float least_chance) const;
@@ -90,6 +93,7 @@ class EagleDrafter {
   Cache cache_;
   std::vector<int32_t> text_;
   std::vector<float> pending_;  // features of the pairs that are not computed yet
+  bool reads_ = true;
   std::vector<float> state_, logits_;  // of the text's last pair
   bool known_ = false;                 // they are
   int start_ = 0;                      // the token that the cache's first row has features of

@@ -5,6 +5,8 @@ MemoryError, a cache that another thread is using RuntimeError. All may be calle
 one team take turns.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -195,7 +197,7 @@ class SuffixDrafter:
         span: float,
         least_chance: float,
     ) -> None: ...
-    def observe(self, tokens: Ints) -> None: ...
+    def observe(self, tokens: Ints | Sequence[int]) -> None: ...
     def truncate(self, length: int) -> None: ...
     def propose(self, prefix: Ints, nodes: int, depth: int) -> tuple[list[int], list[int], list[float]]:
         """What may follow the text and then `prefix`: tokens, parents (0: the root) and chances of nodes."""
@@ -262,9 +264,9 @@ class EagleDrafter:
 
     def __init__(self, head: EagleHead, settings: SamplingSettings, kv: str, capacity: int) -> None: ...
     def begin(self) -> None: ...
-    def observe(self, tokens: Ints, features: Floats | None) -> None:
-        """Tokens that follow, and the features of the token before each, [n, features]; None for the
-        first."""
+    def observe(self, tokens: Sequence[int], features: Floats | None, reads: bool = True) -> None:
+        """Tokens that follow, and the features of the token before each, [n, ...]; None for the first.
+        Without `reads` nothing is computed of them until a proposal is asked for."""
     def truncate(self, length: int) -> None: ...
     def propose(
         self, nodes: int, depth: int, least_chance: float
@@ -292,7 +294,7 @@ class MedusaDrafter:
 
     def __init__(self, heads: MedusaHeads, settings: SamplingSettings) -> None: ...
     def begin(self) -> None: ...
-    def observe(self, tokens: Ints, features: Floats | None) -> None: ...
+    def observe(self, tokens: Sequence[int], features: Floats | None, reads: bool = True) -> None: ...
     def truncate(self, length: int) -> None: ...
     def propose(
         self, nodes: int, depth: int, least_chance: float

@@ -74,11 +74,13 @@ class Account:
         levels: by what others promise, by depth.
         nodes: of its guesses that are verified where it pays, lately.
         saved: plain steps that may be spent on asking it where it does not pay.
+        promising: whether it is likely to pay, before anything is known.
     """
 
     levels: dict[int, list[Level]] = field(default_factory=dict)
     nodes: float = 0.0
     saved: float = TRIAL
+    promising: bool = True
     _found: dict[tuple[int, int], tuple[float, int]] = field(
         default_factory=dict
     )  # at what price, what depth
@@ -147,7 +149,7 @@ class Pace:
     @property
     def hopeful(self) -> bool:
         """Whether reading along is worth the while."""
-        return not self._account.levels or self._account.nodes > 0.1
+        return self._account.nodes > 0.1 if self._account.levels else self._account.promising
 
     def ask(self, budget: Budget) -> Budget | None:
         """How much of `budget` the drafter is asked for, None for nothing."""

@@ -92,7 +92,7 @@ class Records:
     """
 
     def __init__(self, reliance: float = 1.0) -> None:
-        self._reliance = reliance
+        self.reliance = reliance
         self._records: dict[Kind, Record] = {}
         self._promises: dict[str, Promise] = {}
 
@@ -116,7 +116,7 @@ class Records:
             else:
                 opinion = opinions[node] / max(opinions[parent], 1e-9)
                 trust, kind = TRUST, (name, int(min(10.0 * opinion, 10.0)))
-            chance = min(opinion * kept.get(name, self._reliance), 1.0)
+            chance = min(opinion * kept.get(name, self.reliance), 1.0)
             record = self._records.get(kind)
             kinds.append(kind)
             said.append(opinion)
@@ -143,5 +143,5 @@ class Records:
         self._records[kind].add(right)
         name = kind[0]
         if name not in self._promises:
-            self._promises[name] = Promise(FIRM * self._reliance, FIRM)
+            self._promises[name] = Promise(FIRM * self.reliance, FIRM)
         self._promises[name].add(right, said)

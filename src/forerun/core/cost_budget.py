@@ -35,6 +35,9 @@ EDGE = 0.05
 PROBE = Budget(2, 2)
 """Guesses a step of drafters that are watched but not verified."""
 
+PROMISING = 0.6
+"""A drafter that takes time reads the prompt if so much of what drafters promise comes true."""
+
 RECENT = 0.95
 """How much of the price's tokens and seconds stays when a step is added."""
 
@@ -77,7 +80,8 @@ class CostBudget:
 
     def pace(self, name: str) -> Pace:
         """Who decides how deep this drafter is asked."""
-        account = self._known.accounts.setdefault(name, Account())
+        promising = self._known.records.reliance > PROMISING
+        account = self._known.accounts.setdefault(name, Account(promising=promising))
         self._paces.append(Pace(name, account, self._curve(1)))
         return self._paces[-1]
 

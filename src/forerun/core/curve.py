@@ -13,6 +13,9 @@ and rows must not look cheap where only single ones were seen since."""
 FORGET = 0.01
 """How far, at every step, what was measured of one width goes back to what the others say."""
 
+SOME = 8
+"""Steps that are forgotten together."""
+
 OUTLIER = 3.0
 """A measurement counts at most as this many times what was expected: other programs run too."""
 
@@ -40,7 +43,7 @@ class CostCurve:
         self._base: list[float] = base.tolist()
         self._scale = 1.0
         self._own = [1.0] * (most + 1)
-        self._near = [[(min(m, n) / max(m, n, 1)) ** 2 for m in range(most + 1)] for n in range(most + 1)]
+        self._seen = 0
         self.most = most
 
     def __call__(self, n: int) -> float:
@@ -54,14 +57,15 @@ class CostCurve:
         return [self(1 + k) - plain for k in range(1, rows + 1)]
 
     def saw(self, n: int, seconds: float) -> None:
-        """A forward over n rows took so long. It tells of widths near by, too: none stays wrong for not being
-        tried."""
+        """A forward over n rows took so long. It tells of widths near by, too, from half to twice as many:
+        none stays wrong for not being tried."""
         if n > self.most:
             return
         off = min(seconds / self(n), OUTLIER)
         self._scale *= 1.0 + LEARN * (off - 1.0)
         change = LEARN_WIDTH * (off - 1.0)
-        self._own = [
-            (own + FORGET * (1.0 - own)) * (1.0 + change * near)
-            for own, near in zip(self._own, self._near[n], strict=True)
-        ]
+        for m in range((n + 1) // 2, min(2 * n, self.most) + 1):
+            self._own[m] *= 1.0 + change * (min(m, n) / max(m, n)) ** 2
+        self._seen += 1
+        if self._seen % SOME == 0:
+            self._own = [own + SOME * FORGET * (1.0 - own) for own in self._own]

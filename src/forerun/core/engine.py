@@ -142,7 +142,11 @@ class Decoding(Generic[AnyTarget]):
         kept, self.finish = self._cut(walked.tokens)
         tokens, path = walked.tokens[:kept], walked.path[:kept]
         self.target.commit(np.array(path, dtype=np.int32))
-        self._drafter.observe(tokens, None if verdict.features is None else verdict.features[path])
+        features = verdict.features
+        if features is not None:
+            a_beginning = path[-1] == kept - 1  # a slice is not copied
+            features = features[:kept] if a_beginning else features[path]
+        self._drafter.observe(tokens, features)
         self._policy.learn(self._proposed, tokens, len(tree), seconds)
         names = tree.origins or (self._drafter.name,) * len(tree)
         guessed = [names[node] for node in walked.path[1 : kept + 1]]

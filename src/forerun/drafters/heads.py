@@ -8,17 +8,14 @@ Cai et al., Medusa (arXiv 2401.10774); Li et al., EAGLE (2401.15077), EAGLE-2, w
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
-
-import numpy as np
 
 from forerun import _core
 from forerun.core.protocols import Budget
 from forerun.core.tree import DraftTree, FloatArray, IntArray
 
 WINDOW = 32
-"""Tokens that a head reads to wake up: nearer ones tell most."""
+"""Tokens for which a head that was asked reads along."""
 
 LEAST_CHANCE = 0.03
 """Below a node that is less likely nothing is looked for: it would cost more than it gives."""
@@ -32,7 +29,7 @@ class HeadDrafter:
     features when it has been accepted. Medusa costs an output layer for each depth, and remembers one state.
 
     Reading along costs a row for each token. A head that was not asked for WINDOW tokens stops reading; when
-    it is asked again, it reads the last WINDOW tokens, and what was before is lost to it.
+    it is asked again, it reads as many of the last tokens, and what was before is lost to it.
 
     Args:
         core: the head, with the memory of one text.
@@ -58,70 +55,26 @@ class HeadDrafter:
         self._reads = reads
         self._last = 0
         self._reading = 0.0  # tokens for which it still reads along
-        self._lost: list[int] = []  # tokens that it will never read,
-        self._waiting: deque[tuple[Sequence[int], FloatArray]] = deque()  # those behind them, with features,
-        self._held = 0  # and how many these are
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
         self._core.begin()
-        self._core.observe(tokens[:1], None)
-        self._last = int(tokens[0])
         self._reading = math.inf if self._reads else 0
-        self._forget()
+        self.observe(tokens[:1].tolist(), None)
         self.observe(tokens[1:].tolist(), features)
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
         """`features` None: they are unknown, and the text before is lost to the head."""
-        if not len(tokens):
-            return
-        self._last = int(tokens[-1])
-        if features is None:
-            self._wake()
-            self._core.observe(np.array(tokens, dtype=np.int32), None)
-        elif self._reading > 0:
-            self._read(tokens, features)
-        else:
-            self._wait(tokens, features)
-        self._reading -= len(tokens)
-
-    def _read(self, tokens: Sequence[int], features: FloatArray) -> None:
-        rows = np.ascontiguousarray(features, dtype=np.float32).reshape(len(tokens), -1)
-        self._core.observe(np.array(tokens, dtype=np.int32), rows)
-
-    def _wait(self, tokens: Sequence[int], features: FloatArray) -> None:
-        """Keep the last WINDOW tokens' features, or a few more."""
-        if len(tokens) > WINDOW:
-            self._lost += [token for part, _ in self._waiting for token in part]
-            self._lost += tokens[:-WINDOW]
-            tokens, features, self._held = tokens[-WINDOW:], features[-WINDOW:].copy(), 0
-            self._waiting.clear()
-        self._waiting.append((tokens, features))
-        self._held += len(tokens)
-        while self._held - len(self._waiting[0][0]) >= WINDOW:
-            lost, _ = self._waiting.popleft()
-            self._held -= len(lost)
-            self._lost += lost
-
-    def _wake(self) -> None:
-        if self._lost:
-            self._core.observe(np.array(self._lost, dtype=np.int32), None)
-        for tokens, features in self._waiting:
-            self._read(tokens, features)
-        self._forget()
-
-    def _forget(self) -> None:
-        """What waits to be read."""
-        self._lost, self._held = [], 0
-        self._waiting.clear()
+        if len(tokens):
+            self._last = int(tokens[-1])
+            self._core.observe(tokens, features, self._reading > 0)
+            self._reading -= len(tokens)
 
     def truncate(self, length: int) -> None:
         """What was computed of the last token may be forgotten with what came after it: then nothing is
         drafted until more is observed."""
-        self._wake()
         self._core.truncate(length)
 
     def propose(self, budget: Budget) -> DraftTree:
-        self._wake()
         self._reading = WINDOW
         tokens, parents, chances = self._core.propose(budget.nodes, budget.depth, self._least)
         return DraftTree.made([self._last, *tokens], [-1, *parents], odds=[1.0, *chances])

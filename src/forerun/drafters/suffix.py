@@ -69,11 +69,12 @@ class SuffixDrafter:
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
         self._index = _core.SuffixDrafter(self._past, **asdict(self._constants))
-        self.observe(tokens.tolist(), features)
+        self._index.observe(tokens)
+        self._last = int(tokens[-1])
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
         if len(tokens):
-            self._index.observe(np.array(tokens, dtype=np.int32))
+            self._index.observe(tokens)
             self._last = int(tokens[-1])
 
     def propose(self, budget: Budget) -> DraftTree:
