@@ -7,8 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 LEARN, LEARN_WIDTH = 0.1, 0.03
-"""Weight of a new measurement for all widths, and for its own: a machine that gets slower does so for all,
-and rows must not look cheap where only single ones were seen since."""
+"""Weight of a new measurement for all widths, and for its own beside the others: a machine that gets slower
+does so for all, and rows must not look cheap where only single ones were seen since."""
+
+FIRST = 0.5
+"""Weight of the first measurement: what was measured at another time may be wrong altogether."""
 
 FORGET = 0.01
 """How far, at every step, what was measured of one width goes back to what the others say."""
@@ -42,14 +45,15 @@ class CostCurve:
         base[beyond] = seconds[-1] + slope * (n[beyond] - widths[-1])
         self._base: list[float] = base.tolist()
         self._scale = 1.0
-        self._own = [1.0] * (most + 1)
+        self._own = [1.0] * (most + 1)  # beside one row
+        self._tried = [0] * (most + 1)
         self._seen = 0
         self.most = most
 
     def __call__(self, n: int) -> float:
         n = min(n, self.most)
         # more rows never cost less: where it looks so, that is noise
-        return max(self._base[n] * self._own[n], self._base[1] * self._own[1]) * self._scale
+        return max(self._base[n] * self._own[n], self._base[1]) * self._scale
 
     def beyond_plain(self, rows: int) -> list[float]:
         """What 1, 2, ... so many rows more than one cost."""
@@ -62,10 +66,15 @@ class CostCurve:
         if n > self.most:
             return
         off = min(seconds / self(n), OUTLIER)
-        self._scale *= 1.0 + LEARN * (off - 1.0)
-        change = LEARN_WIDTH * (off - 1.0)
-        for m in range((n + 1) // 2, min(2 * n, self.most) + 1):
-            self._own[m] *= 1.0 + change * (min(m, n) / max(m, n)) ** 2
+        first = FIRST / (1 + self._tried[n])
+        self._tried[n] += 1
+        if n == 1:
+            self._scale *= 1.0 + max(LEARN, first) * (off - 1.0)
+        else:
+            self._scale *= 1.0 + LEARN * (off - 1.0)
+            change = max(LEARN_WIDTH, first) * (off - 1.0)
+            for m in range(max((n + 1) // 2, 2), min(2 * n, self.most) + 1):
+                self._own[m] *= 1.0 + change * (min(m, n) / max(m, n)) ** 2
         self._seen += 1
         if self._seen % SOME == 0:
             self._own = [own + SOME * FORGET * (1.0 - own) for own in self._own]
