@@ -30,7 +30,7 @@ using Ints = Vector<int32_t>;
 using Floats = Vector<float>;
 using Features = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 
-constexpr size_t kMostRowsAtOnce = size_t(1) << 20;
+constexpr size_t kMostRowsAtOnce = size_t(1) << 20, kFew = 32;
 
 KvType kv_type(const std::string& name) {
   if (name == "f32") return KvType::f32;
@@ -40,11 +40,14 @@ KvType kv_type(const std::string& name) {
 
 nb::tuple as_tuple(const Draft& draft) { return nb::make_tuple(draft.tokens, draft.parents, draft.chances); }
 
+void check(const Features& features, size_t count, size_t width) {
+  if (count > kMostRowsAtOnce || features.size() != count * width) throw std::invalid_argument("observe: features of another shape");
+}
+
 // What was observed beside so many tokens: as many rows of features, or none.
 std::vector<float> features_of(const std::optional<Features>& features, size_t count, size_t width) {
   if (!features) return {};
-  if (count > kMostRowsAtOnce || features->size() != count * width)
-    throw std::invalid_argument("observe: features of another shape");
+  check(*features, count, width);
   return {features->data(), features->data() + features->size()};
 }
 
@@ -109,6 +112,11 @@ void bind_heads(nb::module_& m) {
       .def("begin", &EagleDrafter::begin)
       .def("observe",
            [](EagleDrafter& self, const std::vector<int32_t>& tokens, const std::optional<Features>& features, bool reads) {
+             if (features && !reads && tokens.size() <= kFew) {  // nothing is computed
+               check(*features, tokens.size(), static_cast<size_t>(self.features()));
+               self.observe(tokens.data(), features->data(), static_cast<int>(tokens.size()), false);
+               return;
+             }
              const std::vector<float> values = features_of(features, tokens.size(), static_cast<size_t>(self.features()));
              const Unlocked unlocked;
              self.observe(tokens.data(), features ? values.data() : nullptr, static_cast<int>(tokens.size()), reads);

@@ -84,29 +84,33 @@ def prompts_of(names: str, count: int) -> Iterator[tuple[str, list[WorkloadPromp
 
 
 def measure(
-    engine: Engine, ways: Sequence[Way], prompts: Sequence[WorkloadPrompt], params: SamplingParams
+    engine: Engine,
+    ways: Sequence[Way],
+    prompts: Sequence[WorkloadPrompt],
+    params: SamplingParams,
+    repeats: int = 1,
 ) -> np.ndarray:
-    """[prompts, ways]: seconds a token. Who begins changes from prompt to prompt."""
-    found = np.zeros((len(prompts), len(ways)))
+    """[prompts, ways]: seconds a token, the least of the repeats. Who begins changes from turn to turn."""
+    found = np.full((len(prompts), len(ways)), np.inf)
     for at, prompt in enumerate(prompts):
         ids = encoded(engine, prompt)
-        for turn in range(len(ways)):
-            way = (turn + at) % len(ways)
-            found[at, way] = ways[way].seconds_a_token(engine, ids, params)
+        for turn in range(len(ways) * repeats):
+            way = (turn + at + turn // len(ways)) % len(ways)
+            found[at, way] = min(found[at, way], ways[way].seconds_a_token(engine, ids, params))
     return found
 
 
-def never(engine: Engine, sets: list[tuple[str, list[WorkloadPrompt]]], tokens: int, extra: str) -> None:
+def never(engine: Engine, sets: list[tuple[str, list[WorkloadPrompt]]], asked: argparse.Namespace) -> None:
     vocab = engine.backend.config.vocab_size
-    names = ["none", "none", "lookup", "suffix", "auto", *filter(None, extra.split(","))]
+    names = ["none", "none", "lookup", "suffix", "auto", *filter(None, asked.drafters.split(","))]
     ways = [Way(name, lambda name=name: name) for name in names]  # type: ignore[misc]
     ways.append(Way("random", lambda: RandomDrafter(vocab)))
-    for temperature in (0.0, 1.5):
-        params = SamplingParams(max_tokens=tokens, temperature=temperature, seed=1)
+    for temperature in map(float, asked.temperatures.split(",")):
+        params = SamplingParams(max_tokens=asked.max_tokens, temperature=temperature, seed=1)
         measure(engine, ways, sets[0][1][:1], SamplingParams(max_tokens=8, temperature=temperature))
         whole = []
         for name, prompts in sets:
-            times = measure(engine, ways, prompts, params)
+            times = measure(engine, ways, prompts, params, asked.repeats)
             ratios = times / times[:, :2].mean(axis=1, keepdims=True)
             whole.append(ratios)
             means = times.sum(axis=0) / times[:, :2].mean(axis=1).sum()
@@ -120,18 +124,20 @@ def listed(ways: Sequence[Way], values: np.ndarray) -> str:
     return ", ".join(f"{way.name} {value:.3f}" for way, value in zip(ways, values, strict=True))
 
 
-def grid(engine: Engine, sets: list[tuple[str, list[WorkloadPrompt]]], tokens: int, extra: str) -> None:
-    drafters = dict.fromkeys(["lookup", "suffix", engine.auto.drafter, *filter(None, extra.split(","))])
+def grid(engine: Engine, sets: list[tuple[str, list[WorkloadPrompt]]], asked: argparse.Namespace) -> None:
+    drafters = dict.fromkeys(
+        ["lookup", "suffix", engine.auto.drafter, *filter(None, asked.drafters.split(","))]
+    )
     ways = [Way("auto", lambda: "auto"), Way("none", lambda: "none")]
     ways += [
         Way(f"{name} {shape[0]}x{shape[1]}", lambda name=name: name, shape)  # type: ignore[misc]
         for name in drafters
         for shape in SHAPES
     ]
-    params = SamplingParams(max_tokens=tokens)
+    params = SamplingParams(max_tokens=asked.max_tokens)
     measure(engine, ways, sets[0][1][:1], SamplingParams(max_tokens=4))
     for name, prompts in sets:
-        times = measure(engine, ways, prompts, params).sum(axis=0)
+        times = measure(engine, ways, prompts, params, asked.repeats).sum(axis=0)
         best = int(np.argmin(times[1:])) + 1
         second = sorted(range(1, len(ways)), key=lambda way: float(times[way]))[1]
         print(
@@ -151,11 +157,13 @@ def main() -> None:
     parser.add_argument("--drafters", default="", help="others besides")
     parser.add_argument("--prompts", type=int, default=3)
     parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--repeats", type=int, default=1, help="of which the fastest counts")
+    parser.add_argument("--temperatures", default="0,1.5", help="for never")
     arguments = parser.parse_args()
     engine = forerun.load(arguments.model, tuned=False)
     sets = list(prompts_of(arguments.workloads, arguments.prompts))
     run = never if arguments.what == "never" else grid
-    run(engine, sets, arguments.max_tokens, arguments.drafters)
+    run(engine, sets, arguments)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Asking for one depth more takes seconds, which plain steps and the other drafter
 some price (tokens a second). It gives the guesses of that depth: tokens that the step emits more on average,
 less what their rows cost. Both are kept by depth, and by what the drafters asked before promise already, for
 where these are sure of much nothing is left to gain. A drafter is asked as deep as the sum of gains less
-costs grows. Where it does not pay it is asked when a hundredth of the time since covers it, and goes on for a
+costs grows. Where it does not pay it is asked when half a hundredth of the time since covers it, and goes on for a
 few steps while it is right: so it is known when it would pay again.
 """
 
@@ -17,7 +17,7 @@ from forerun.core.protocols import Budget
 from forerun.core.report import Lap
 from forerun.core.tree import DraftTree
 
-SHARE = 0.01
+SHARE = 0.005
 """The part of the time that drafters which do not pay may take, each."""
 
 TRIAL = 1.0
@@ -166,7 +166,7 @@ class Pace:
         self._lap = Lap()
         if not self._paying:
             depth = min(PROBE_DEPTH, most)
-        enough = max(depth, int(2.0 * account.nodes) + 2) if account.nodes else budget.nodes
+        enough = max(depth, int(2.0 * account.nodes) + 2) if self._paying else depth + 1
         self.asked = Budget(min(budget.nodes, enough), depth, budget.beside)
         return self.asked
 

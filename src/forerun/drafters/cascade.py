@@ -26,15 +26,15 @@ class Extender(Protocol):
 
 @dataclass(frozen=True)
 class Member:
-    """A drafter among others; `taps` is where its taps are among the cascade's."""
+    """A drafter among others; `taps` is where its taps are among the cascade's, None if they are the same."""
 
     drafter: Drafter
-    taps: list[int]
+    taps: list[int] | None
 
     def features(self, all_taps: FloatArray | None) -> FloatArray | None:
-        if all_taps is None or not self.taps:
-            return None
-        return all_taps if self.taps == list(range(all_taps.shape[1])) else all_taps[:, self.taps]
+        if all_taps is None or self.taps is None:
+            return all_taps
+        return all_taps[:, self.taps] if self.taps else None
 
 
 class CascadeDrafter:
@@ -50,7 +50,10 @@ class CascadeDrafter:
             raise ValueError("a cascade needs drafters")
         self.name = "+".join(drafter.name for drafter in drafters)
         self.taps = tuple(sorted({tap for drafter in drafters for tap in drafter.taps}))
-        self._members = [Member(d, [self.taps.index(tap) for tap in d.taps]) for d in drafters]
+        self._members = [
+            Member(d, None if d.taps == self.taps else [self.taps.index(tap) for tap in d.taps])
+            for d in drafters
+        ]
         self._extenders = [drafter for drafter in drafters if isinstance(drafter, Extender)]
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
