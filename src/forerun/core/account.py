@@ -4,8 +4,8 @@ Asking for one depth more takes seconds, which plain steps and the other drafter
 some price (tokens a second). It gives the guesses of that depth: tokens that the step emits more on average,
 less what their rows cost. Both are kept by depth, and by what the drafters asked before promise already, for
 where these are sure of much nothing is left to gain. A drafter is asked as deep as the sum of gains less
-costs grows. Where it does not pay it is asked when half a hundredth of the time since covers it, and goes on for a
-few steps while it is right: so it is known when it would pay again.
+costs grows. Where it does not pay it is asked when half a hundredth of the time since covers it, and goes on
+for a few steps while it is right: so it is known when it would pay again.
 """
 
 from __future__ import annotations
