@@ -49,6 +49,7 @@ using Cube = nb::ndarray<nb::numpy, float, nb::ndim<3>>;
 KvType kv_type(const std::string& name) {
   if (name == "f32") return KvType::f32;
   if (name == "f16") return KvType::f16;
+  if (name == "bf16") return KvType::bf16;
   if (name == "q8") return KvType::q8;
   throw std::invalid_argument("no cache type '" + name + "'");
 }

@@ -35,6 +35,7 @@ constexpr size_t kMostRowsAtOnce = size_t(1) << 20, kFew = 32;
 KvType kv_type(const std::string& name) {
   if (name == "f32") return KvType::f32;
   if (name == "f16") return KvType::f16;
+  if (name == "bf16") return KvType::bf16;
   throw std::invalid_argument("no cache type '" + name + "' for a head");
 }
 

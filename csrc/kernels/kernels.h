@@ -62,7 +62,8 @@ struct Kernels {
   // --- attention (attention.inl) ---
   void (*store_key)(const KvHead& head, int slot, const float* key, float* scratch);
   void (*store_value)(const KvHead& head, int slot, const float* value);
-  size_t (*attend_scratch)(int tail_blocks);
+  size_t (*attend_scratch)(int tail_blocks, int value_stride);
+  void (*pack_query)(const KvHead& head, const float* q, int i, float* packed);
   void (*attend)(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
                  int part_stride);
   void (*merge)(float* sum, const float* part, int value_stride);

@@ -26,6 +26,7 @@ static constexpr Kernels make_table(const char* name) {
   k.store_key = store_key;
   k.store_value = store_value;
   k.attend_scratch = attend_scratch;
+  k.pack_query = pack_query;
   k.attend = attend;
   k.merge = merge;
   k.finish = finish;

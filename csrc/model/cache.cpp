@@ -26,8 +26,8 @@ Cache::Cache(int layers, int kv_heads, int head_dim, KvType type, int capacity)
   if (layers < 1 || kv_heads < 1 || head_dim < 1 || head_dim > 4096 || capacity < 1 || capacity > (1 << 28))
     throw std::invalid_argument("cache: shape out of range");
   slots_ = (capacity + kStageRoom + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
-  element_ = type == KvType::f32 ? 4 : type == KvType::f16 ? 2 : 1;
-  keys_bytes_ = round64(static_cast<size_t>(slots_) * head_dim_ * element_) + kFence;
+  element_ = type == KvType::f32 ? 4 : type == KvType::q8 ? 1 : 2;
+  keys_bytes_ = round64(static_cast<size_t>(slots_) * key_rows(type, head_dim_) * element_) + kFence;
   values_bytes_ = round64(static_cast<size_t>(slots_) * value_stride_ * element_) + kFence;
   scales_bytes_ = type == KvType::q8 ? round64(static_cast<size_t>(slots_) * sizeof(float)) + kFence : 0;
   head_bytes_ = keys_bytes_ + values_bytes_ + 2 * scales_bytes_;
@@ -41,7 +41,7 @@ Cache::Cache(int layers, int kv_heads, int head_dim, KvType type, int capacity)
 
 size_t Cache::bytes_per_token() const {
   const size_t scales = type_ == KvType::q8 ? 2 * sizeof(float) : 0;
-  return static_cast<size_t>(layers_) * kv_heads_ * ((head_dim_ + value_stride_) * element_ + scales);
+  return static_cast<size_t>(layers_) * kv_heads_ * ((key_rows(type_, head_dim_) + value_stride_) * element_ + scales);
 }
 
 KvHead Cache::head(int layer, int kv_head) const {
@@ -91,18 +91,23 @@ void Cache::truncate(int length) {
 }
 
 void Cache::move(int from, int to) {
+  // In bf16 two dimensions of a key lie together, and the values of two slots are interleaved.
+  const size_t together = type_ == KvType::bf16 ? 2 : 1, unit = together * element_;
+  const size_t block = static_cast<size_t>(key_rows(type_, head_dim_)) * kKeyBlock * element_;
+  const size_t row = value_stride_ * element_;
+  const auto key_at = [&](uint8_t* keys, int slot) { return keys + slot / kKeyBlock * block + slot % kKeyBlock * unit; };
   for (int layer = 0; layer < layers_; layer++)
     for (int h = 0; h < kv_heads_; h++) {
       const KvHead kv = head(layer, h);
       uint8_t* keys = static_cast<uint8_t*>(kv.keys);
-      const size_t block = static_cast<size_t>(head_dim_) * kKeyBlock;
-      const uint8_t* source = keys + ((from / kKeyBlock) * block + from % kKeyBlock) * element_;
-      uint8_t* target = keys + ((to / kKeyBlock) * block + to % kKeyBlock) * element_;
-      for (int d = 0; d < head_dim_; d++)
-        std::memcpy(target + d * kKeyBlock * element_, source + d * kKeyBlock * element_, element_);
+      for (size_t at = 0; at < block; at += kKeyBlock * unit) std::memcpy(key_at(keys, to) + at, key_at(keys, from) + at, unit);
       uint8_t* values = static_cast<uint8_t*>(kv.values);
-      const size_t row = value_stride_ * element_;
-      std::memcpy(values + to * row, values + from * row, row);
+      if (type_ == KvType::bf16) {
+        const auto value_at = [&](int slot) { return values + slot / 2 * 2 * row + slot % 2 * element_; };
+        for (int d = 0; d < value_stride_; d++) std::memcpy(value_at(to) + d * unit, value_at(from) + d * unit, element_);
+      } else {
+        std::memcpy(values + to * row, values + from * row, row);
+      }
       if (type_ == KvType::q8) {
         kv.key_scales[to] = kv.key_scales[from];
         kv.value_scales[to] = kv.value_scales[from];

@@ -67,10 +67,10 @@ void Forward::lay_out(uint8_t* base) {
     p.norm = space.take<float>(widest + 16);
     p.out = space.take<float>(block * unit_width);
     p.out2 = space.take<float>(block * unit_width);
-    p.scratch = space.take<float>(k_.attend_scratch(plan_.tail_blocks) + 2 * value_stride_);
+    p.scratch = space.take<float>(k_.attend_scratch(plan_.tail_blocks, value_stride_) + 2 * value_stride_);
     p.parts = space.take<float>(static_cast<size_t>(2) * kMaxQueries * part_stride_);
     p.queries = space.take<Query>(kMaxQueries);
-    p.q = space.take<float>(static_cast<size_t>(shape_.head_dim) * kMaxQueries);
+    p.q = space.take<float>(static_cast<size_t>(shape_.head_dim + 1) * kMaxQueries);
   }
   bytes_ = space.used();
 }
@@ -247,14 +247,13 @@ void Forward::attend_group(int thread, int index, const QueryGroup& group, int k
   const auto query_of = [&](int i) {
     return static_cast<size_t>(row_of(i)) * shape_.heads + kv_head * per_kv_ + (group.begin + i) % per_kv_;
   };
+  const KvHead kv = plan_.rows[group.first_row].cache->head(index, kv_head);
   for (int i = 0; i < count; i++) {
     const RowPlan& row = plan_.rows[row_of(i)];
     const int length = row.position + 1, first = shape_.window > 0 ? std::max(0, length - shape_.window) : 0;
     mine.queries[i] = {first, row.prefix, plan_.tails.data() + row.tail, length};
-    const float* q = queries_ + query_of(i) * dim;
-    for (int d = 0; d < dim; d++) mine.q[d * kMaxQueries + i] = q[d];
+    k_.pack_query(kv, queries_ + query_of(i) * dim, i, mine.q);
   }
-  const KvHead kv = plan_.rows[group.first_row].cache->head(index, kv_head);
   float* sums = mine.parts + static_cast<size_t>(kMaxQueries) * part_stride_;
   for (int i = 0; i < count; i++) sums[i * part_stride_] = -INFINITY;
   for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {

@@ -152,7 +152,7 @@ class Forward : public Job {
     Prepared rows;
     float *norm, *out, *out2, *scratch, *parts;
     Query* queries;
-    float* q;  // [head_dim][kMaxQueries]
+    float* q;  // queries, as pack_query puts them
   };
   std::vector<Private> private_;
   Clock::time_point mark_;

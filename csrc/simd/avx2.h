@@ -204,6 +204,11 @@ static inline xb pair_of(const void* x, int k) {
   return {set1(f[0]), set1(f[1])};
 }
 static inline vf dot2(vf acc, const vb& w, const xb& x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
+static inline void store_pairs(float* p, int b, vf a) { store(p + b * kLanes, a); }
+static inline void store_pair(float* p, int k, float even, float odd) {
+  p[2 * static_cast<long>(k)] = even;
+  p[2 * static_cast<long>(k) + 1] = odd;
+}
 
 }  // namespace FORERUN_ISA
 }  // namespace forerun

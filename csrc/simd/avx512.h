@@ -154,6 +154,13 @@ static inline xb pair_of(const void* x, int k) {
   return (__m512bh)_mm512_set1_epi32(pair);
 }
 static inline vf dot2(vf acc, vb w, xb x) { return _mm512_dpbf16_ps(acc, w, x); }
+static inline void store_pairs(float* p, int b, vf a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8 * static_cast<long>(b)), (__m256i)_mm512_cvtneps_pbh(a));
+}
+static inline void store_pair(float* p, int k, float even, float odd) {
+  const uint32_t pair = uint32_t(f32_to_bf16(even)) | uint32_t(f32_to_bf16(odd)) << 16;
+  __builtin_memcpy(p + k, &pair, 4);
+}
 #else
 static constexpr bool kBf16Rows = false;
 struct vb {
@@ -172,6 +179,11 @@ static inline xb pair_of(const void* x, int k) {
   return {_mm512_set1_ps(f[0]), _mm512_set1_ps(f[1])};
 }
 static inline vf dot2(vf acc, vb w, xb x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
+static inline void store_pairs(float* p, int b, vf a) { store(p + b * kLanes, a); }
+static inline void store_pair(float* p, int k, float even, float odd) {
+  p[2 * static_cast<long>(k)] = even;
+  p[2 * static_cast<long>(k) + 1] = odd;
+}
 #endif
 
 }  // namespace FORERUN_ISA

@@ -20,6 +20,18 @@ static inline vf exp(vf x) {
   return scale2(p, n);
 }
 
+// e^x for x <= 0 to 3e-6 of itself, which weights that are rounded to bf16 do not show. 2^n times a polynomial in base 2.
+static inline vf exp_below(vf x) {
+  const vf y = mul(max(x, set1(-104.0f)), set1(1.44269504088896341f));
+  const vf n = round_even(y), r = sub(y, n);
+  vf p = set1(9.58284642547369e-3f);
+  p = fma(p, r, set1(5.590643361210823e-2f));
+  p = fma(p, r, set1(2.4024099111557007e-1f));
+  p = fma(p, r, set1(6.931241750717163e-1f));
+  p = fma(p, r, set1(1.0f));
+  return scale2(p, n);
+}
+
 static inline vf silu(vf x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 
 }  // namespace FORERUN_ISA

@@ -215,6 +215,12 @@ static inline xb pair_of(const void* x, int k) {
   return {f[0], f[1]};
 }
 static inline vf dot2(vf acc, vb w, xb x) { return fma(w.odd, set1(x.odd), fma(w.even, set1(x.even), acc)); }
+// 16 numbers as pairs 8 b .. 8 b + 7, and one pair, where pair_of finds them.
+static inline void store_pairs(float* p, int b, vf a) { store(p + b * kLanes, a); }
+static inline void store_pair(float* p, int k, float even, float odd) {
+  p[2 * static_cast<long>(k)] = even;
+  p[2 * static_cast<long>(k) + 1] = odd;
+}
 
 }  // namespace FORERUN_ISA
 }  // namespace forerun

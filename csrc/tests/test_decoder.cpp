@@ -349,8 +349,8 @@ int main() {
   for (int s = 0; s < sets; s++)
     for (const Recipe& recipe : kRecipes) {
       const auto one = make_decoder(recipe, 1, tables[s]);
-      for (const KvType kv : {KvType::f32, KvType::f16, KvType::q8}) {
-        if (s > 0 && static_cast<int>(kv) != s % 3) continue;  // all types on the best set, one each on the others
+      for (const KvType kv : {KvType::f32, KvType::f16, KvType::q8, KvType::bf16}) {
+        if (s > 0 && static_cast<int>(kv) != s % 4) continue;  // all types on the best set, one each on the others
         const std::vector<Row> plain = Plain(*one, kv)(text);
         for (int threads = 1; threads <= 4; threads++) test_all(recipe, tables[s], kv, threads, plain, text);
       }

@@ -12,8 +12,8 @@ from typing import Any
 from forerun.bench.cost import CHUNK, Timing, some_tokens
 from forerun.errors import InputError
 
-KV_TYPES = {"f32": 0, "f16": 1, "q8": 8}
-"""ggml's numbers of the types of keys and values."""
+KV_TYPES = {"f32": 0, "bf16": 1, "f16": 1, "q8": 8}
+"""ggml's numbers of the types of keys and values; for bf16 its default, f16, which has as many bytes."""
 
 
 class LlamaCpp:
@@ -23,7 +23,7 @@ class LlamaCpp:
         path: the file.
         capacity: context and rows that must fit.
         threads: for every forward.
-        kv: how keys and values are kept: "f32", "f16" or "q8".
+        kv: how keys and values are kept: "f32", "bf16", "f16" or "q8".
 
     Raises:
         InputError: the package is missing or cannot use the file.

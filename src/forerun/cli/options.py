@@ -40,7 +40,7 @@ dtype_option = click.option(
     help="How weights are executed: auto (as in the file), f32, bf16, q8, q4.",
 )
 kv_option = click.option(
-    "--kv", metavar="TYPE", default="auto", help="How keys and values are kept: auto, f32, f16, q8."
+    "--kv", metavar="TYPE", default="auto", help="How keys and values are kept: auto, f32, bf16, f16, q8."
 )
 threads_option = click.option(
     "--threads", type=int, metavar="N", help="Threads to compute with; by default all usable cores."

@@ -24,7 +24,7 @@ CHUNK = 128  # positions whose softmax is one part
 PART_HEADER = 16
 
 FLOATS: Mapping[str, int] = {"f32": 4, "f16": 2, "bf16": 2}
-KV_SIZES: Mapping[str, int] = {"f32": 4, "f16": 2, "q8": 1}
+KV_SIZES: Mapping[str, int] = {"f32": 4, "bf16": 2, "f16": 2, "q8": 1}
 AUTOMATIC: Mapping[str, str] = {
     "F32": "f32",
     "F16": "f16",
@@ -121,7 +121,7 @@ def padded_values(head_dim: int) -> int:
 
 def kv_type(kv: str, dtype: str) -> str:
     """What `auto` stands for."""
-    return ("f32" if dtype == "f32" else "f16") if kv == "auto" else kv
+    return ("f32" if dtype == "f32" else "bf16") if kv == "auto" else kv
 
 
 def model_memory(

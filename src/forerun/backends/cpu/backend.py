@@ -32,7 +32,7 @@ class CpuBackend:
     Args:
         config: what the model is.
         model: the core's decoder.
-        kv: how caches keep keys and values, "f32", "f16" or "q8".
+        kv: how caches keep keys and values, "f32", "bf16", "f16" or "q8".
         formats: how weights are executed and how many bytes one forward of one row reads of each.
     """
 

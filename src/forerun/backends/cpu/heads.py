@@ -64,7 +64,7 @@ def load_head(
         else _eagle(head, target, config, packer, kernels)
     )
     return CpuHead(
-        core, head.taps_for(config), head.family, packer.bytes, "f32" if format == "f32" else "f16"
+        core, head.taps_for(config), head.family, packer.bytes, "f32" if format == "f32" else "bf16"
     )
 
 

@@ -14,10 +14,11 @@ from forerun.backends.cpu.tensors import floats, place
 from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
+from forerun.models.memory import kv_type
 from forerun.weights.files import release
 
 DTYPES = ("auto", "f32", "bf16", "q8", "q4")
-KV_TYPES = ("auto", "f32", "f16", "q8")
+KV_TYPES = ("auto", "f32", "bf16", "f16", "q8")
 
 FEW_THREADS, MOST_THREADS_A_CORE = 16, 4
 """So many threads may be asked for anywhere, and so many for each usable core."""
@@ -63,7 +64,7 @@ def load_backend(
         dtype: how weights are executed. "auto" keeps each tensor's own type; "q4" keeps the embedding and
             the head in 8 bits.
         threads: threads to compute with; all usable cores by default.
-        kv: how the cache keeps keys and values; "auto" is f32 with dtype f32 and f16 otherwise.
+        kv: how the cache keeps keys and values; "auto" is f32 with dtype f32 and bf16 otherwise.
         kernels: an instruction set by name; the machine's best by default.
         progress: called with (tensors packed, tensors in all).
 
@@ -120,7 +121,7 @@ def load_backend(
         team,
         kernels,
     )
-    return CpuBackend(config, model, ("f32" if dtype == "f32" else "f16") if kv == "auto" else kv, formats)
+    return CpuBackend(config, model, kv_type(kv, dtype), formats)
 
 
 def _format(dtype: str, short: str) -> str:
