@@ -60,28 +60,32 @@ static inline void take_tail_scores(const Query& query, const Span& span, const 
     scores[p - start] = tails[query.tail[p - query.prefix] - span.low_block * kKeyBlock];
 }
 
-// Softmax weights of one query's scores s[0 .. kChunk), of which [lo, hi) count; the part's header is written.
-// kPairs: weights as pair_of wants them, by pairs of positions.
+// exp(s - maximum) of vectors [first, last) in place, and their sum.
 template <bool kPairs>
-static void soften(float* s, int lo, int hi, float* part) {
-  const int first = lo / kLanes, last = (hi + kLanes - 1) / kLanes;  // vectors that have anything to say
-  for (int i = first * kLanes; i < lo; i++) s[i] = -__builtin_inff();
-  vf top = set1(-__builtin_inff());
-  for (int b = first; b < last; b++) {
-    const vf v = keep_first(load(s + b * kLanes), hi - b * kLanes, -__builtin_inff());
-    top = max(v, top);
-  }
-  const float maximum = hmax(top);
+static inline float soften_vectors(float* s, int first, int last, float maximum) {
   vf sum = zero();
   for (int b = first; b < last; b++) {
-    const vf x = sub(load(s + b * kLanes), set1(maximum));
-    const vf w = keep_first(kPairs ? exp_below(x) : exp(x), hi - b * kLanes, 0.0f);
+    const vf x = sub(load(s + b * kLanes), set1(maximum)), w = kPairs ? exp_below(x) : exp(x);
     if (kPairs) store_pairs(s, b, w);
     else store(s + b * kLanes, w);
     sum = add(sum, w);
   }
-  part[0] = maximum;
-  part[1] = hsum(sum);
+  return hsum(sum);
+}
+
+// Softmax weights of one query's scores s[0 .. kChunk), of which [lo, hi) count; the part's header is written.
+// kPairs: weights as pair_of wants them, by pairs of positions.
+template <bool kPairs>
+static void soften(float* s, int lo, int hi, float* part) {
+  constexpr int kVectors = kChunk / kLanes;
+  const int first = lo / kLanes, last = (hi + kLanes - 1) / kLanes;  // vectors that have anything to say
+  for (int i = first * kLanes; i < lo; i++) s[i] = -__builtin_inff();
+  for (int i = hi; i < last * kLanes; i++) s[i] = -__builtin_inff();
+  vf top = set1(-__builtin_inff());
+  for (int b = first; b < last; b++) top = max(load(s + b * kLanes), top);
+  part[0] = hmax(top);
+  const bool whole = first == 0 && last == kVectors;  // with bounds that the compiler knows
+  part[1] = whole ? soften_vectors<kPairs>(s, 0, kVectors, part[0]) : soften_vectors<kPairs>(s, first, last, part[0]);
 }
 
 }  // namespace FORERUN_ISA

@@ -70,7 +70,7 @@ def test_weights_are_what_the_core_packs(kind: str, dtype: str) -> None:
     assert bytes_per_forward(config, outline.kinds, dtype) == packed.bytes_per_forward
 
 
-@pytest.mark.parametrize("kv", ["f32", "f16", "q8"])
+@pytest.mark.parametrize("kv", ["f32", "bf16", "f16", "q8"])
 @pytest.mark.parametrize("head_dim", [8, 32, 72])
 def test_keys_and_values_are_what_the_cache_takes(kv: str, head_dim: int) -> None:
     config = random_config(head_dim=head_dim, kv_heads=4)

@@ -133,7 +133,7 @@ def test_every_kind_on_every_instruction_set(kind: str, kernels: str) -> None:
 
 
 @pytest.mark.parametrize("kernels", _core.available_kernels())
-@pytest.mark.parametrize("kv", ["f32", "f16", "q8"])
+@pytest.mark.parametrize("kv", ["f32", "bf16", "f16", "q8"])
 def test_every_kind_of_cache(kv: str, kernels: str) -> None:
     checkpoint = random_checkpoint(random_config(window=150), "F32")
     backend = load_backend(checkpoint, dtype="f32", kv=kv, kernels=kernels)

@@ -138,7 +138,7 @@ def as_text(facts: Facts) -> str:
     rows += [
         ("read per token", _megabytes(facts["bytes_per_token"])),
         ("context", context),
-        ("cache per token", f"{cache['f16']:,} bytes in f16, {cache['f32']:,} in f32"),
+        ("cache per token", f"{cache['f16']:,} bytes in bf16 or f16, {cache['f32']:,} in f32"),
         ("tokenizer", ", ".join(_clean(f"{key} {value}") for key, value in facts["tokenizer"].items())),
         ("end tokens", ", ".join(map(str, facts["eos_token_ids"])) or "none"),
     ]
