@@ -1,5 +1,5 @@
-"""A draft model that is the target itself is always right, at any temperature: each step emits all that was
-drafted and one token more, exactly."""
+"""A draft model that is the target itself is always right, at any temperature: wherever a tree has guesses,
+one of them is what is said."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from forerun.engine import Engine
 
 pytestmark = pytest.mark.model
 
-DEPTH = 4
-STEPS = 5
 PROMPT = "Tell a story about a fox who keeps a shop for lost buttons."
 
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return forerun.load(draft_tokens=DEPTH)
+    return forerun.load(draft_tokens=4)
 
 
 @pytest.mark.parametrize(
@@ -32,11 +30,12 @@ def engine() -> Engine:
     ],
     ids=["greedy", "sampled", "filtered and penalised"],
 )
-def test_accepted_length_is_depth_plus_one(engine: Engine, params: SamplingParams) -> None:
-    asked = replace(params, max_tokens=STEPS * (DEPTH + 1), ignore_end=True)
+def test_every_step_is_accepted_to_the_end_of_its_tree(engine: Engine, params: SamplingParams) -> None:
+    asked = replace(params, max_tokens=40, ignore_end=True)
     plain = engine.generate(PROMPT, asked, drafter="none")
     itself = engine.generate(PROMPT, asked, drafter="draft:smollm2-135m")
     assert itself.tokens == plain.tokens
-    assert itself.report.target_forwards == STEPS
-    assert itself.report.mean_accepted_length == DEPTH + 1
-    assert itself.origins == [*["draft"] * DEPTH, "target"] * STEPS
+    rates = itself.report.acceptance_by_depth
+    assert rates == [1.0] * len(rates)
+    assert len(rates) >= 2
+    assert itself.report.mean_accepted_length > 2

@@ -17,6 +17,8 @@ from forerun.core.protocols import Budget
 from forerun.core.tree import DoubleArray, DraftTree, FloatArray, IntArray
 
 MOST_SIBLINGS = 8
+MOST_FOLLOWED = 4
+"""Nodes of a depth that the draft model goes on from."""
 
 
 class Guide(Protocol):
@@ -87,6 +89,10 @@ class Growing:
         if ranked.proposal is not None:
             self.proposals[parent] = ranked.proposal
         return list(range(first, len(self.tokens)))
+
+    def best(self, count: int) -> list[int]:
+        """The most probable nodes but the root, at most `count`, in that order; each follows its parent."""
+        return sorted(range(1, len(self.tokens)), key=lambda node: (-self.chances[node], node))[:count]
 
     def path_tokens(self, node: int) -> list[int]:
         """The tokens below the root, down to `node`."""
@@ -162,28 +168,21 @@ class ModelDrafter:
         return self._grow_ranked(grown, logits, budget.nodes, depth)
 
     def _grow_ranked(self, grown: Growing, logits: FloatArray, nodes: int, depth: int) -> DraftTree:
-        """The best guess of the best guess ... down to `depth`, and beside it the most probable others."""
-        spare = nodes - depth
-        siblings = min(1 + spare, MOST_SIBLINGS)
-        beam = 1 + spare // depth
+        """Depth by depth below the most probable nodes; the `nodes` most probable are kept. Deeper ones are
+        less probable than what they follow: nothing is computed that cannot be kept, nor more than `nodes`."""
+        siblings = min(nodes, MOST_SIBLINGS)
         level = grown.add(0, self._rank(grown, 0, logits, siblings))
-        spine = [0, level[0]]
         for _ in range(depth - 1):
-            others = sorted((node for node in level if node != spine[-1]), key=lambda n: -grown.chances[n])
-            chosen = [spine[-1], *others[: beam - 1]]
+            kept = grown.best(nodes)
+            least = grown.chances[kept[-1]] if len(kept) == nodes else 0.0
+            chosen = [node for node in kept if node in level and grown.chances[node] > least]
+            chosen = chosen[: min(MOST_FOLLOWED, nodes - len(grown.rows))]
+            if not chosen:
+                break
             level = []
             for node, row in zip(chosen, self._look(grown, chosen), strict=True):
-                children = grown.add(node, self._rank(grown, node, row, siblings))
-                if node == spine[-1]:
-                    spine_child = children[0]
-                level += children
-            spine.append(spine_child)
-        rest = sorted(set(range(len(grown.tokens))).difference(spine), key=lambda n: (-grown.chances[n], n))
-        kept = set(spine)
-        for node in rest:
-            if len(kept) <= nodes and grown.parents[node] in kept:
-                kept.add(node)
-        return grown.only(sorted(kept))
+                level += grown.add(node, self._rank(grown, node, row, siblings))
+        return grown.only([0, *sorted(grown.best(nodes))])
 
     def _grow_drawn(self, grown: Growing, logits: FloatArray, nodes: int, depth: int) -> DraftTree:
         """Depth by depth; how many draws a node gets is settled before they are made, by its own chance."""
