@@ -169,7 +169,7 @@ class ModelDrafter:
 
     def _grow_ranked(self, grown: Growing, logits: FloatArray, nodes: int, depth: int) -> DraftTree:
         """Depth by depth below the most probable nodes; the `nodes` most probable are kept. Deeper ones are
-        less probable than what they follow: nothing is computed that cannot be kept, nor more than `nodes`."""
+        less probable than what they follow: none is computed that cannot be kept, nor more than `nodes`."""
         siblings = min(nodes, MOST_SIBLINGS)
         level = grown.add(0, self._rank(grown, 0, logits, siblings))
         for _ in range(depth - 1):
