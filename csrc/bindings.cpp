@@ -137,8 +137,8 @@ class Model {
       : team_(whole.team_), kernels_(whole.kernels_), decoder_(std::make_unique<Decoder>(*whole.decoder_, layers)) {}
 
   nb::tuple forward(const Ints& tokens, const Ints& parents, const Ints& owners, const std::vector<nb::object>& caches,
-                    const Ints& logits_rows, const Ints& taps) {
-    Batch batch{copy(tokens), copy(parents), copy(owners), caches_of(caches), copy(logits_rows), copy(taps)};
+                    const Ints& logits_rows, const Ints& taps, bool continues) {
+    Batch batch{copy(tokens), copy(parents), copy(owners), caches_of(caches), copy(logits_rows), copy(taps), {}, continues};
     const size_t wanted = batch.logits.size(), stride = static_cast<size_t>(decoder_->logits_stride());
     const size_t hidden = static_cast<size_t>(decoder_->shape().hidden), rows = batch.tokens.size(), states = batch.taps.size();
     if (rows > kMostRows) throw std::invalid_argument("forward: too many rows");
@@ -230,7 +230,7 @@ NB_MODULE(_core, m) {
            nb::arg("inv_freq").noconvert(), "weights"_a, "team"_a, "kernels"_a)
       .def("forward", &Model::forward, nb::arg("tokens").noconvert(), nb::arg("parents").noconvert(), nb::arg("owners").noconvert(),
            "caches"_a, nb::arg("logits").noconvert(), nb::arg("taps").noconvert(),
-           "Computes and stages rows; returns logits [wanted, vocab] and features [rows, taps, hidden].")
+           "continues"_a = false, "Computes and stages rows; returns logits [wanted, vocab] and features [rows, taps, hidden].")
       .def("first_layers", [](const Model& self, int layers) { return std::make_unique<Model>(self, layers); }, "layers"_a)
       .def_prop_ro("embedding", &Model::embedding)
       .def_prop_ro("head", &Model::head)

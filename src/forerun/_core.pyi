@@ -85,7 +85,14 @@ class Model:
         kernels: str,
     ) -> None: ...
     def forward(
-        self, tokens: Ints, parents: Ints, owners: Ints, caches: list[Cache], logits: Ints, taps: Ints
+        self,
+        tokens: Ints,
+        parents: Ints,
+        owners: Ints,
+        caches: list[Cache],
+        logits: Ints,
+        taps: Ints,
+        continues: bool = False,
     ) -> tuple[Floats, Floats]:
         """Compute and stage rows; logits [wanted, vocab] and features [rows, taps, hidden]."""
     def first_layers(self, layers: int) -> Model:

@@ -73,7 +73,8 @@ class TinyBackend:
         self.forwards += 1
         for cache in rows.caches:
             assert isinstance(cache, TinyCache)
-            cache.staged, cache.parents = [], []
+            if not rows.continues:
+                cache.staged, cache.parents = [], []
         wanted = set(logits.tolist())
         given: dict[int, np.ndarray] = {}
         features = np.zeros((len(rows.tokens), len(taps), HIDDEN), dtype=np.float32)
@@ -83,9 +84,10 @@ class TinyBackend:
         ):
             cache = rows.caches[owner]
             assert isinstance(cache, TinyCache)
-            assert parent < row
-            assert parent < 0 or rows.owner[parent] == owner
-            above = -1 if parent < 0 else own[parent]
+            assert parent < (len(cache.staged) if rows.continues else row)
+            assert parent < 0 or rows.continues or rows.owner[parent] == owner
+            place = parent if parent < 0 or rows.continues else own[parent]
+            above = place
             path = []
             while above >= 0:
                 path.append(cache.staged[above])
@@ -93,7 +95,7 @@ class TinyBackend:
             states, entry = self._row(token, cache.slots + path[::-1])
             own.append(len(cache.staged))
             cache.staged.append(entry)
-            cache.parents.append(-1 if parent < 0 else own[parent])
+            cache.parents.append(place)
             assert cache.length + len(cache.staged) <= cache.capacity
             for tap, layer in enumerate(taps):
                 features[row, tap] = states[layer]

@@ -145,9 +145,9 @@ class Told:
     def advance(self, tokens: IntArray) -> FloatArray:
         return self.logits
 
-    def look(self, tokens: IntArray, parents: IntArray, wanted: IntArray) -> FloatArray:
-        self.computed += len(wanted)
-        return np.tile(self.logits, (len(wanted), 1))
+    def look(self, tokens: IntArray, parents: IntArray) -> FloatArray:
+        self.computed += len(tokens)
+        return np.tile(self.logits, (len(tokens), 1))
 
     def keep(self, path: IntArray) -> None: ...
     def truncate(self, length: int) -> None: ...

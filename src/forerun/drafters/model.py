@@ -34,11 +34,12 @@ class Guide(Protocol):
     def advance(self, tokens: IntArray) -> FloatArray:
         """Compute and keep tokens; float32 [vocabulary], the logits at the last."""
 
-    def look(self, tokens: IntArray, parents: IntArray, wanted: IntArray) -> FloatArray:
-        """Compute branches, float32 [wanted, vocabulary]. parents: int32, -1 follows what is kept."""
+    def look(self, tokens: IntArray, parents: IntArray) -> FloatArray:
+        """Compute more nodes of a tree below what is kept, float32 [n, vocabulary]. parents: int32 [n], rows
+        in the order they were looked at since something was kept or forgotten, or -1: what is kept."""
 
     def keep(self, path: IntArray) -> None:
-        """Keep these rows of the last `look`, each the child of the one before."""
+        """Keep these of the rows looked at, each the child of the one before; forget the others."""
 
     def truncate(self, length: int) -> None: ...
 
@@ -203,17 +204,13 @@ class ModelDrafter:
         return self._ranker.rank(logits, self._text[: self._length], grown.path_tokens(node), count)
 
     def _look(self, grown: Growing, nodes: list[int]) -> FloatArray:
-        """Logits at these nodes, whose parents have been computed: all that was computed is, once more, with
-        them."""
-        rows = grown.rows + nodes
-        place = {node: row for row, node in enumerate(rows)}
-        logits = self._guide.look(
-            np.array([grown.tokens[node] for node in rows], dtype=np.int32),
-            np.array([place.get(grown.parents[node], -1) for node in rows], dtype=np.int32),
-            np.arange(len(grown.rows), len(rows), dtype=np.int32),
+        """Logits at these nodes, whose parents have been computed."""
+        place = {node: row for row, node in enumerate(grown.rows)}
+        grown.rows += nodes
+        return self._guide.look(
+            np.array([grown.tokens[node] for node in nodes], dtype=np.int32),
+            np.array([place.get(grown.parents[node], -1) for node in nodes], dtype=np.int32),
         )
-        grown.rows = rows
-        return logits
 
     def _keep(self, tokens: Sequence[int]) -> None:
         """Keep what the draft model has computed of the tokens just observed, but the last: its logits are

@@ -44,9 +44,10 @@ class Guide:
         at_last: FloatArray = logits[0]
         return at_last
 
-    def look(self, tokens: IntArray, parents: IntArray, wanted: IntArray) -> FloatArray:
-        rows = Rows(self._known(tokens), parents, [self._cache], np.zeros(len(tokens), dtype=np.int32))
-        return self._spread(self._backend.forward(rows, wanted).logits)
+    def look(self, tokens: IntArray, parents: IntArray) -> FloatArray:
+        n = len(tokens)
+        rows = Rows(self._known(tokens), parents, [self._cache], np.zeros(n, dtype=np.int32), continues=True)
+        return self._spread(self._backend.forward(rows, np.arange(n, dtype=np.int32)).logits)
 
     def keep(self, path: IntArray) -> None:
         self._cache.commit(path)

@@ -24,7 +24,7 @@ class Cache(Protocol):
         """Committed and staged tokens that fit."""
 
     def commit(self, path: IntArray) -> None:
-        """Keep these rows of the last forward: int32 indices among this cache's own rows, root first, each
+        """Keep these staged rows: int32 indices among this cache's own rows, root first, each
         the child of the one before. The other staged rows never happened."""
 
     def truncate(self, length: int) -> None:
@@ -35,18 +35,23 @@ class Cache(Protocol):
 class Rows:
     """The rows of one forward.
 
+    A forward that continues, which has one cache, stages its rows behind those that are staged already.
+
     Attributes:
         tokens: int32 [n].
         parents: int32 [n]; the row index of each row's parent, before it and of the same cache, or -1: the
-            row follows its cache's last committed token.
+            row follows its cache's last committed token. In a forward that continues rows are counted from
+            the first one staged.
         caches: the sequences that the rows belong to.
         owner: int32 [n]; index into `caches`.
+        continues: what is staged stays.
     """
 
     tokens: IntArray
     parents: IntArray
     caches: list[Cache]
     owner: IntArray
+    continues: bool = False
 
     @classmethod
     def chain(cls, tokens: IntArray, cache: Cache) -> Rows:

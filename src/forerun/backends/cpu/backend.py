@@ -63,7 +63,9 @@ class CpuBackend:
     def forward(self, rows: Rows, logits: IntArray, taps: tuple[int, ...] = ()) -> Output:
         caches = cast("list[_core.Cache]", rows.caches)
         states = np.array(taps, dtype=np.int32) if taps else NO_TAPS
-        wanted, features = self._model.forward(rows.tokens, rows.parents, rows.owner, caches, logits, states)
+        wanted, features = self._model.forward(
+            rows.tokens, rows.parents, rows.owner, caches, logits, states, rows.continues
+        )
         return Output(wanted, features)
 
     def first_layers(self, layers: int) -> CpuBackend:
