@@ -37,7 +37,8 @@ OWN = TinyBackend(vocab_size=10, sharpness=4.0, seed=6)
 
 def test_what_is_read_and_said() -> None:
     assert PART.read(np.array([1, 2, 3, 23, 99], dtype=np.int32)).tolist() == [0, 1, 2, 9, 0]
-    wide = PART.spread(np.arange(20, dtype=np.float32).reshape(2, 10))
+    used = PART.spread(np.ones((3, 10), dtype=np.float32), PART.blank(3))
+    wide = PART.spread(np.arange(20, dtype=np.float32).reshape(2, 10), used)
     assert wide.shape == (2, 24)
     assert wide[1, KNOWN].tolist() == list(range(10, 20))
     assert (np.delete(wide, KNOWN, axis=1) < -1e8).all()

@@ -45,12 +45,17 @@ class DraftVocabulary:
         found: IntArray = self.reads[known]
         return found
 
-    def spread(self, logits: FloatArray) -> FloatArray:
-        """float32 [rows, n] to [rows, target's vocabulary]. What the draft model cannot say has a chance only
-        where nothing else is allowed."""
-        wide = np.full((len(logits), self.reads.size), UNSAID, dtype=np.float32)
-        wide[:, self.tokens] = logits
-        return wide
+    def blank(self, rows: int) -> FloatArray:
+        """Logits of no model, float32 [rows, target's vocabulary], for `spread`. What the draft model cannot
+        say has a chance only where nothing else is allowed."""
+        return np.full((rows, self.reads.size), UNSAID, dtype=np.float32)
+
+    def spread(self, logits: FloatArray, wide: FloatArray) -> FloatArray:
+        """float32 [rows, n] to [rows, target's vocabulary], in an array that `blank` made, or that was given
+        here before."""
+        for row, said in zip(wide, logits, strict=False):
+            row[self.tokens] = said
+        return wide[: len(logits)]
 
 
 def draft_vocabulary(metadata: Mapping[str, object], size: int, source: Path) -> DraftVocabulary | None:

@@ -24,6 +24,7 @@ class Guide:
     def __init__(self, backend: Backend, capacity: int, part: DraftVocabulary | None = None) -> None:
         self._backend = backend
         self._part = part
+        self._wide = np.zeros((0, 0), dtype=np.float32)
         self._cache = backend.new_cache(capacity)
         self._vocab = backend.config.vocab_size
 
@@ -57,7 +58,12 @@ class Guide:
             self._cache.truncate(length)
 
     def _spread(self, logits: FloatArray) -> FloatArray:
-        return logits if self._part is None else self._part.spread(logits)
+        """Good until the next time, as a forward's output is."""
+        if self._part is None:
+            return logits
+        if len(self._wide) < len(logits):
+            self._wide = self._part.blank(len(logits))
+        return self._part.spread(logits, self._wide)
 
     def _known(self, tokens: IntArray) -> IntArray:
         if self._part is not None:
