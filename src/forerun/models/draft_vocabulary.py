@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +55,12 @@ class DraftVocabulary:
         """float32 [rows, n] to [rows, target's vocabulary], in an array that `blank` made, or that was given
         here before."""
         for row, said in zip(wide, logits, strict=False):
-            row[self.tokens] = said
+            row[self._columns] = said
         return wide[: len(logits)]
+
+    @cached_property
+    def _columns(self) -> npt.NDArray[np.intp]:
+        return self.tokens.astype(np.intp)  # indices of another type are converted each time
 
 
 def draft_vocabulary(metadata: Mapping[str, object], size: int, source: Path) -> DraftVocabulary | None:
