@@ -70,8 +70,8 @@ def path_to(parents: npt.NDArray[np.int32], node: int) -> list[int]:
 def check_tree(
     backend: CpuBackend, draw: np.random.Generator, before: int, size: int, plain: CpuBackend
 ) -> None:
-    """A random tree behind a random prefix: each node's logits against plain decoding of its path, then a
-    path is committed and decoding goes on."""
+    """A random tree behind a random prefix, computed at once and in two forwards: each node's logits against
+    plain decoding of its path, then a path is committed and decoding goes on."""
     vocab = backend.config.vocab_size
     prefix = draw.integers(0, vocab, before).astype(np.int32)
     tokens = draw.integers(0, vocab, size).astype(np.int32)
@@ -82,6 +82,12 @@ def check_tree(
         cache.commit(all_rows(before))
     rows = Rows(tokens, parents, [cache], np.zeros(size, dtype=np.int32))
     staged = bits(backend.forward(rows, all_rows(size)).logits).copy()
+    owner, found = np.zeros(size, dtype=np.int32), []
+    cut = int(draw.integers(size))
+    for part in filter(len, np.split(all_rows(size), [cut])):
+        rows = Rows(tokens[part], parents[part], [cache], owner[part], continues=bool(found))
+        found.append(bits(backend.forward(rows, all_rows(len(part))).logits).copy())
+    np.testing.assert_array_equal(np.concatenate(found), staged)
     for node in draw.choice(size, size=min(size, 4), replace=False):
         path = path_to(parents, int(node))
         expected = one_at_a_time(plain, np.concatenate([prefix, tokens[path]]))[-1]
