@@ -19,7 +19,7 @@ from forerun.models.shipped import FOLDER, shipped, short_name
 from forerun.roster import best_drafter
 from support.random_models import random_config
 
-NAMES = sorted(str(path.parent.relative_to(FOLDER)) for path in FOLDER.glob("*/*/config.json"))
+NAMES = sorted(str(path.parent.relative_to(FOLDER)) for path in FOLDER.glob("*/*/MODEL_CARD.md"))
 HEADS = [name for name in NAMES if not name.endswith("/draft")]
 
 
