@@ -4,8 +4,8 @@ Asking for one depth more takes seconds, which plain steps and the other drafter
 some price (tokens a second). It gives the guesses of that depth: tokens that the step emits more on average,
 less what their rows cost. Both are kept by depth, and by what the drafters asked before promise already, for
 where these are sure of much nothing is left to gain. A drafter is asked as deep as the sum of gains less
-costs grows. Where it does not pay it is asked when half a hundredth of the time since covers it, and goes on
-for a few steps while it is right: so it is known when it would pay again.
+costs grows. Where it does not pay it is asked when a hundredth of the time since covers it (less where it
+is unlikely to pay), and goes on for a few steps while it is right: so it is known when it would pay again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from forerun.core.protocols import Budget
 from forerun.core.report import Lap
 from forerun.core.tree import DraftTree
 
-SHARE = 0.005
+SHARE = 0.01
 """The part of the time that drafters which do not pay may take, each."""
 
-TRIAL = 1.0
+TRIAL = 2.5
 """Plain steps that a drafter may take before it is known, and the most that is saved up for it."""
+
+UNLIKELY = 0.4
+"""Which part of both there is for a drafter that is unlikely to pay, as at a high temperature."""
 
 LEAST_GAIN = 0.1
 """Tokens that asking must be worth: less is noise, or what the steps around it take."""
@@ -84,6 +87,16 @@ class Account:
     _found: dict[tuple[int, int], tuple[float, int]] = field(
         default_factory=dict
     )  # at what price, what depth
+
+    @classmethod
+    def of_a_drafter(cls, promising: bool) -> Account:
+        """Of one about which nothing is known."""
+        return cls(saved=TRIAL if promising else UNLIKELY * TRIAL, promising=promising)
+
+    def save(self, steps: float) -> None:
+        """So many plain steps' time has passed."""
+        part = 1.0 if self.promising else UNLIKELY
+        self.saved = min(self.saved + SHARE * part * steps, TRIAL * part)
 
     def depth(self, promise: int, price: float, most: int) -> int:
         """The depth that is worth most, 0 if none is worth anything. `price`: tokens a second."""
@@ -198,7 +211,7 @@ class Pace:
         """A step took so long; `right`: the text went on with one of the drafter's guesses."""
         # and what such a guess saves is more than it costs
         self._right = right and self.asked is not None and self.price * self._seconds < self.asked.depth
-        self._account.saved = min(self._account.saved + SHARE * seconds / self._plain, TRIAL)
+        self._account.save(seconds / self._plain)
 
 
 def promised(tree: DraftTree | None) -> int:
