@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -30,7 +31,7 @@ using Ints = Vector<int32_t>;
 using Floats = Vector<float>;
 using Features = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 
-constexpr size_t kMostRowsAtOnce = size_t(1) << 20, kFew = 32;
+constexpr size_t kMostRowsAtOnce = size_t(1) << 20, kFew = 32, kPiece = 128;
 
 KvType kv_type(const std::string& name) {
   if (name == "f32") return KvType::f32;
@@ -118,9 +119,20 @@ void bind_heads(nb::module_& m) {
                self.observe(tokens.data(), features->data(), static_cast<int>(tokens.size()), false);
                return;
              }
-             const std::vector<float> values = features_of(features, tokens.size(), static_cast<size_t>(self.features()));
-             const Unlocked unlocked;
-             self.observe(tokens.data(), features ? values.data() : nullptr, static_cast<int>(tokens.size()), reads);
+             const size_t width = static_cast<size_t>(self.features());
+             if (!features) {
+               const Unlocked unlocked;
+               self.observe(tokens.data(), nullptr, static_cast<int>(tokens.size()), reads);
+               return;
+             }
+             check(*features, tokens.size(), width);
+             for (size_t at = 0; at < tokens.size(); at += kPiece) {  // copies of a long prompt's features would be large
+               const size_t count = std::min(kPiece, tokens.size() - at);
+               const float* first = features->data() + at * width;
+               const std::vector<float> values(first, first + count * width);
+               const Unlocked unlocked;
+               self.observe(tokens.data() + at, values.data(), static_cast<int>(count), reads);
+             }
            },
            "tokens"_a, "features"_a.none(), "reads"_a = true)
       .def("truncate", &EagleDrafter::truncate, "length"_a)

@@ -29,6 +29,7 @@ from forerun.planning import (
     make_planner,
     parse_size,
 )
+from forerun.roster import best_drafter
 from forerun.weights.tensor import KINDS
 from support.heads import Sizes, TinyHead
 from support.random_models import random_checkpoint, random_config
@@ -245,11 +246,13 @@ def test_an_engine_refuses_texts_beyond_its_memory(tmp_path: Path) -> None:
 
 @LINUX
 @pytest.mark.model
-@pytest.mark.parametrize("draft", [False, True])
-def test_predicted_is_resident_on_the_default_model(draft: bool) -> None:
+@pytest.mark.parametrize("drafter", ["none", "draft:{path}", "auto"])
+def test_predicted_is_resident_on_the_default_model(drafter: str) -> None:
     path = str(resolve_model("smollm2-135m"))
-    drafter = f"draft:{path}" if draft else "none"
-    planner = make_planner(outline_of(open_checkpoint(Path(path))), drafter)
+    drafter = drafter.format(path=path)
+    checkpoint = open_checkpoint(Path(path))
+    named = best_drafter(checkpoint.config) if drafter == "auto" else drafter
+    planner = make_planner(outline_of(checkpoint), named)
     _, peak = run_and_measure(model=path, drafter=drafter, tokens=1500)
     assert planner.at(1509).total == pytest.approx(peak, rel=0.05)
 

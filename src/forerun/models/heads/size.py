@@ -25,7 +25,7 @@ USUAL_MEDUSA = 4
 """Heads that Medusa's published models have of one block each (five were trained for some)."""
 
 ROWS = 256  # of a forward that reads the prompt
-WAITING = 64  # tokens whose features wait to be read
+WAITING = 3 * 128  # tokens whose features wait to be read, or are handed over
 LEVEL = 16  # nodes of one depth, whose logits are there together
 
 
