@@ -104,4 +104,5 @@ class SpeculativeEngine:
         capacity = engine.context + self._lookahead + 1
         self._target = TargetSequence(engine.backend, rule, context=engine.context, capacity=capacity)
         draft = self._draft.backend
-        self._drafter = ModelDrafter(Guide(draft, min(capacity, draft.config.context)), ranker)
+        guide = Guide(draft, min(capacity, draft.config.context))
+        self._drafter = ModelDrafter(guide, ranker, siblings=1)

@@ -172,7 +172,7 @@ class GuidedDrafter:
         for leaf, children in enumerate(tree.children):
             if not children:
                 path = tree.path(leaf)
-                fits = self._constraint.fitting(text, [tree.ids[node] for node in path[1:]])
+                fits = self._constraint.fitting(text, tree.tokens[path[1:]].tolist())
                 kept.update(path[: fits + 1])
         return tree if len(kept) == len(tree) else tree.only(sorted(kept))
 

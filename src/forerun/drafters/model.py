@@ -124,12 +124,16 @@ class ModelDrafter:
         guide: the draft model.
         ranker: what its logits mean.
         name: for reports.
+        siblings: candidates that a node of a tree gets at most; 1 makes chains.
     """
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, guide: Guide, ranker: Ranker, name: str = "draft") -> None:
+    def __init__(
+        self, guide: Guide, ranker: Ranker, name: str = "draft", siblings: int = MOST_SIBLINGS
+    ) -> None:
         self.name = name
+        self._siblings = siblings
         self._guide = guide
         self._ranker = ranker
         self._text = np.zeros(64, dtype=np.int32)
@@ -171,7 +175,7 @@ class ModelDrafter:
     def _grow_ranked(self, grown: Growing, logits: FloatArray, nodes: int, depth: int) -> DraftTree:
         """Depth by depth below the most probable nodes; the `nodes` most probable are kept. Deeper ones are
         less probable than what they follow: none is computed that cannot be kept, nor more than `nodes`."""
-        siblings = min(nodes, MOST_SIBLINGS)
+        siblings = min(nodes, self._siblings)
         level = grown.add(0, self._rank(grown, 0, logits, siblings))
         for _ in range(depth - 1):
             kept = grown.best(nodes)

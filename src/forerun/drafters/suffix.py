@@ -86,7 +86,7 @@ class SuffixDrafter:
     def extend(self, tree: DraftTree, node: int, budget: Budget) -> DraftTree:
         """`tree` with at most `budget.nodes` guesses more, which follow `node` and are at most `budget.depth`
         below it."""
-        prefix = np.array([tree.ids[at] for at in tree.path(node)[1:]], dtype=np.int32)
+        prefix = tree.tokens[tree.path(node)[1:]]
         tokens, parents, chances = self._index.propose(prefix, budget.nodes, budget.depth)
         n = len(tree)
         odds = [1.0] * n if tree.odds is None else tree.odds
