@@ -158,3 +158,16 @@ def test_going_back(monkeypatch: pytest.MonkeyPatch) -> None:
     text.drafter.observe([9], None)
     assert text.slow.heard == [1, 2, 5, 9]
     assert text.drafter.propose(Budget(2, 2)).tokens[0] == 9
+
+
+def test_a_step_without_room_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a text nobody is asked, and the account stays as it was."""
+    experience = Experience()
+    text = Text(Slow(0.3), monkeypatch, experience, FLAT)
+    text.steps(7, 20)
+    levels = experience.accounts["slow"].levels[0]
+    before = [(level.gain, level.seen) for level in levels]
+    text.budget.plan(Report(), 1)
+    kept = text.budget.trim(DraftTree.chain(7), 0.0)
+    text.budget.learn(kept, [7], 1, text.curve(1))
+    assert [(level.gain, level.seen) for level in levels] == before

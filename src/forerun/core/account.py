@@ -150,7 +150,7 @@ class Pace:
         self.price = 1.0 / plain
         """Tokens a second that time is worth."""
         self.asked: Budget | None = None
-        """What it was asked for in this step."""
+        """What it was asked for in this step, if it was."""
         self._account = account
         self._plain = plain
         self._paying = True

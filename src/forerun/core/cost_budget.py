@@ -87,7 +87,7 @@ class CostBudget:
 
     def plan(self, report: Report, room: int) -> Budget:
         for pace in self._paces:
-            pace.price = self._price
+            pace.price, pace.asked = self._price, None
         return self._most if self._pays or self._paces else PROBE
 
     def trim(self, tree: DraftTree, seconds: float) -> DraftTree:
