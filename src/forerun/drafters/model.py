@@ -17,7 +17,7 @@ from forerun.core.protocols import Budget
 from forerun.core.tree import DoubleArray, DraftTree, FloatArray, IntArray
 
 MOST_SIBLINGS = 8
-MOST_FOLLOWED = 4
+MOST_FOLLOWED = 2
 """Nodes of a depth that the draft model goes on from."""
 
 
