@@ -77,7 +77,7 @@ def test_the_shipped_draft_model_drafts() -> None:
     greedy = forerun.SamplingParams(max_tokens=48)
     found = engine.generate("def fibonacci(n):", greedy)
     assert found.text == engine.generate("def fibonacci(n):", greedy, drafter="none").text
-    assert found.report.mean_accepted_length > 1.1
+    assert found.report.mean_accepted_length > 1.5
 
 
 @pytest.mark.model
