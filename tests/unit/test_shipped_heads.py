@@ -30,6 +30,16 @@ def test_names() -> None:
         assert shipped(other) is None
 
 
+def test_another_name_is_answered_with_those_there_are() -> None:
+    with pytest.raises(forerun.InputError, match=r"no drafter .*; it has .*smollm2-135m/eagle3"):
+        resolve_model("smollm2-135m/none", head=True)
+
+
+def test_a_draft_model_is_no_head() -> None:
+    with pytest.raises(forerun.InputError, match=r"not a head; write draft:smollm2-135m/draft$"):
+        open_head(resolve_model("smollm2-135m/draft", head=True))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_inspect_knows_it_by_the_drafters_name_too(name: str) -> None:
     kind = "head" if name in HEADS else "draft"

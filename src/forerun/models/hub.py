@@ -16,7 +16,7 @@ from pathlib import Path
 
 from forerun.errors import InputError
 from forerun.models.known import KNOWN, cached_path, fetch
-from forerun.models.shipped import drafting_file, shipped
+from forerun.models.shipped import drafting_file, shipped, siblings
 from forerun.weights.hf_folder import INDEX, MEDUSA_FILES, PICKLED, SINGLE, shard_names
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -63,6 +63,8 @@ def _resolve(model: str, refresh: bool, head: bool = False) -> Path:
     path = _local(model)
     if path is not None:
         return path
+    if others := siblings(model):
+        raise InputError(f"the package has no drafter {model!r}; it has {', '.join(others)}")
     return _from_hub(*_hub_id(model), refresh, head)
 
 

@@ -19,6 +19,13 @@ def shipped(name: str) -> Path | None:
     return folder if there else None
 
 
+def siblings(name: str) -> list[str]:
+    """The names of the package's drafters for the model that `name` begins with."""
+    model = name.partition("/")[0]
+    names = (f"{folder.parent.name}/{folder.name}" for folder in FOLDER.glob("*/*"))
+    return sorted(one for one in names if one.startswith(f"{model}/") and shipped(one))
+
+
 def drafting_file(path: Path) -> Path:
     """The draft model in a folder, if it holds one; `path` itself otherwise."""
     return path / DRAFT_FILE if (path / DRAFT_FILE).is_file() else path

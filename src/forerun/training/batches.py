@@ -89,7 +89,10 @@ class Conversations:
         self.greedy_held_out: list[Place] = []
         apart = min(max(sum(self.counts) // LEAST_HELD_OUT, 5), MOST_APART)
         for s, (store, count) in enumerate(zip(stores, self.counts, strict=True)):
-            for at, record in enumerate(store.index[:count]):
+            index = store.index[:count]
+            # by number: an interrupted writer leaves them in another order
+            for at in np.argsort(index["number"], kind="stable").tolist():
+                record = index[at]
                 if record["tokens"] < least or record["answer"] >= min(record["tokens"], longest):
                     continue
                 place = Place(s, at, min(int(record["tokens"]), longest), int(record["answer"]))
