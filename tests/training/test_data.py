@@ -15,7 +15,6 @@ from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.models.rows import Rows
 from forerun.training import requests
-from forerun.training.batches import Conversations, Place
 from forerun.training.data import Recorder, open_to_read, open_to_write
 from forerun.training.prompts import read_prompts
 from forerun.training.store import FILES, Conversation, Store, to_bfloat16
@@ -102,22 +101,6 @@ def test_interruptions_change_nothing(engine: Engine, written: Path, tmp_path: P
     for number in both:
         assert np.array_equal(again[number].tokens, whole[number].tokens)
         assert np.array_equal(again[number].features, whole[number].features)
-
-
-def test_the_order_of_writing_changes_nothing(engine: Engine, written: Path, tmp_path: Path) -> None:
-    """An interrupted writer finishes conversations in another order; training takes them by number."""
-    whole = Store(written)
-    with open_to_write(engine, tmp_path, model="tiny", seed=3, prompts=None) as store:
-        for place in reversed(range(len(whole))):
-            store.add(whole.conversation(place))
-    first, second = Conversations([whole]), Conversations([Store(tmp_path)])
-
-    def numbers(data: Conversations, places: list[Place]) -> list[int]:
-        return [data.stores[0].conversation(place.place).number for place in places]
-
-    assert len(first.training) > 5
-    assert numbers(first, first.training) == numbers(second, second.training)
-    assert numbers(first, first.held_out) == numbers(second, second.held_out)
 
 
 def test_hidden_states_may_be_bounded(engine: Engine, written: Path, tmp_path: Path) -> None:

@@ -80,3 +80,19 @@ def test_a_full_disk_only_costs_time(
     found = kept.read([place])
     assert found is not None
     assert torch.equal(found, means)
+
+
+def test_the_order_of_writing_changes_nothing(data: Conversations, tmp_path: Path) -> None:
+    """An interrupted writer finishes conversations in another order; training takes them by number."""
+    whole = data.stores[0]
+    with Store(tmp_path / "backwards", {"model": "none", "taps": [1], "hidden_size": 4}) as store:
+        for place in reversed(range(len(whole))):
+            store.add(whole.conversation(place))
+    again = Conversations([Store(tmp_path / "backwards")])
+
+    def numbers(of: Conversations) -> list[list[int]]:
+        kinds = (of.training, of.held_out, of.greedy_held_out)
+        return [[of.stores[0].conversation(place.place).number for place in kind] for kind in kinds]
+
+    assert len(data.training) > 5
+    assert numbers(again) == numbers(data)
