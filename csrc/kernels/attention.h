@@ -12,11 +12,13 @@ constexpr int kKeyBlock = 16;   // slots whose keys lie together, dimension by d
 constexpr int kChunk = 128;     // positions whose softmax is computed as one part; parts are merged in order
 constexpr int kMaxQueries = 12; // queries that one call of attend takes
 
+// Numbers that are kept of a key: head_dim, made even in bf16.
+constexpr int key_rows(KvType type, int head_dim) { return type == KvType::bf16 ? (head_dim + 1) / 2 * 2 : head_dim; }
+
 // Keys and values of one head of one layer of one sequence, indexed by slot.
 //   keys    [blocks][head_dim][kKeyBlock]      values  [slots][value_stride]
 // bf16, by pairs of dimensions and of slots:
 //   keys    [blocks][key_rows / 2][kKeyBlock][2]   values  [slots / 2][value_stride][2]
-inline constexpr int key_rows(KvType type, int head_dim) { return type == KvType::bf16 ? (head_dim + 1) / 2 * 2 : head_dim; }
 struct KvHead {
   KvType type;
   int head_dim;
