@@ -35,11 +35,6 @@ float unit_for(float largest) {
   return largest / unit < 65520.0f ? unit : 2.0f * unit;
 }
 
-float larger_finite(float top, float x) {
-  const float a = std::fabs(x);
-  return a > top && std::isfinite(a) ? a : top;
-}
-
 // The 16 rows of a tile; null where the layer has fewer outputs.
 struct Rows {
   const uint8_t* row[kTile];
@@ -108,7 +103,7 @@ void read_integers(SourceKind kind, const Rows& rows, Integers* tile) {
     integer_row(kind, rows.row[i], tile->inputs, tile->q_row(i), tile->scale_row(i), tile->offset_row(i));
     centre(traits(kind), tile, i);
     for (int g = 0; g < tile->scales_per_row; g++)
-      largest = larger_finite(larger_finite(largest, tile->scale_row(i)[g]), tile->offset_row(i)[g]);
+      largest = std::max({largest, std::fabs(tile->scale_row(i)[g]), std::fabs(tile->offset_row(i)[g])});
   }
   tile->unit = unit_for(largest);
 }
@@ -120,7 +115,7 @@ void make_integers(SourceKind kind, Format execution, const Rows& rows, int inpu
   for (int i = 0; i < kTile; i++) {
     float* row = wide.data() + static_cast<size_t>(i) * tile->inputs;
     if (rows.row[i]) dequantise_row(kind, rows.row[i], inputs, row);
-    for (int k = 0; k < inputs; k++) largest = larger_finite(largest, row[k]);
+    for (int k = 0; k < inputs; k++) largest = std::max(largest, std::fabs(row[k]));
   }
   const Rounding rounding{unit_for(2.0f * largest)};
   tile->unit = rounding.unit;
@@ -225,6 +220,7 @@ void PackedLinear::pack_tiles(const Source& source, const int32_t* row_order, in
       const int output = t * kTile + i, row = row_order ? row_order[output] : output;
       if (row < 0 || static_cast<size_t>(row) >= held) throw std::invalid_argument("a row order names a row that is not there");
       rows.row[i] = source.raw + row * row_bytes;
+      if (!finite_row(source.kind, rows.row[i], w.inputs)) throw std::overflow_error("a weight is not a finite number");
     }
     uint8_t* tile = data_ + t * w.tile_bytes;
     if (quantised(w.format)) {

@@ -31,7 +31,8 @@ class PackedLinear {
   size_t bytes() const { return view_.tile_bytes * static_cast<size_t>(view_.tiles); }
 
   // Fills tiles [tile_begin, tile_end); threads may fill disjoint ranges at once. Output i is the source's row row_order[i],
-  // or i without an order. Throws std::invalid_argument when the source is too short or of another kind than planned.
+  // or i without an order. Throws std::invalid_argument when the source is too short or of another kind than planned, and
+  // std::overflow_error when it holds a number that is not finite.
   void pack_tiles(const Source& source, const int32_t* row_order, int tile_begin, int tile_end);
 
   // Weights of output `row` as floats. out: [inputs].

@@ -1,5 +1,6 @@
 #include "weights/source.h"
 
+#include <cstring>
 #include <stdexcept>
 
 #include "simd/half.h"
@@ -135,6 +136,18 @@ void integer_block(SourceKind kind, const uint8_t* p, Groups out) {
   }
 }
 
+// Whether none of n numbers, `step` bytes apart, has all bits of its exponent set: such are NaN and infinities.
+template <class Bits>
+bool finite(const uint8_t* at, int n, int step, Bits exponent) {
+  Bits found = 0;
+  for (int i = 0; i < n; i++, at += step) {
+    Bits bits;
+    std::memcpy(&bits, at, sizeof bits);
+    found |= Bits((bits & exponent) == exponent);
+  }
+  return found == 0;
+}
+
 }  // namespace
 
 SourceKind source_kind(const std::string& name) {
@@ -150,6 +163,20 @@ size_t source_row_bytes(SourceKind kind, int inputs) {
   if (inputs <= 0 || inputs % t.block != 0)
     throw std::invalid_argument(std::string("a row of ") + std::to_string(inputs) + " weights cannot be in blocks of type " + t.name);
   return static_cast<size_t>(inputs / t.block) * t.bytes;
+}
+
+bool finite_row(SourceKind kind, const uint8_t* row, int inputs) {
+  const SourceTraits& t = traits(kind);
+  const uint16_t half = 0x7c00;
+  switch (kind) {
+    case SourceKind::F32: return finite<uint32_t>(row, inputs, 4, 0x7f800000);
+    case SourceKind::F16: return finite<uint16_t>(row, inputs, 2, half);
+    case SourceKind::BF16: return finite<uint16_t>(row, inputs, 2, 0x7f80);
+    case SourceKind::Q6_K: return finite<uint16_t>(row + 208, inputs / t.block, t.bytes, half);
+    default: break;
+  }
+  const int blocks = inputs / t.block;
+  return finite<uint16_t>(row, blocks, t.bytes, half) && (!t.has_min || finite<uint16_t>(row + 2, blocks, t.bytes, half));
 }
 
 void integer_row(SourceKind kind, const uint8_t* row, int inputs, int8_t* q, float* scale, float* minimum) {

@@ -30,6 +30,9 @@ size_t source_row_bytes(SourceKind kind, int inputs);
 void dequantise_row(SourceKind kind, const uint8_t* row, int inputs, float* out);
 void dequantise_rows(SourceKind kind, const uint8_t* raw, int inputs, int row_begin, int row_end, float* out);
 
+// Whether all numbers of a row are finite; of an integer kind, the scales and minima that its blocks store.
+bool finite_row(SourceKind kind, const uint8_t* row, int inputs);
+
 // An integer kind's row as integers with scales. q: [inputs]; scale, minimum: [inputs / group] (minimum 0 without has_min).
 void integer_row(SourceKind kind, const uint8_t* row, int inputs, int8_t* q, float* scale, float* minimum);
 

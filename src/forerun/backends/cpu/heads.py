@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from forerun import _core
-from forerun.backends.cpu.tensors import floats, place
+from forerun.backends.cpu.tensors import finite, floats, place
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part
@@ -50,14 +52,14 @@ def load_head(
         dtype: how weights are executed; "auto" is 8 bits.
 
     Raises:
-        InputError: no such dtype.
+        InputError: no such dtype, or numbers that are not finite.
     """
     if dtype not in HEAD_DTYPES:
         raise InputError(f"no dtype {dtype!r} for a head; choose one of {', '.join(HEAD_DTYPES)}")
     head.check_fits(config)
     head = frequent_part(head, config)
     format = AUTO if dtype == "auto" else dtype
-    packer = _Packer(target.team, format)
+    packer = _Packer(head.path, target.team, format)
     core = (
         _medusa(head, target, packer, kernels)
         if head.family == "medusa"
@@ -71,23 +73,24 @@ def load_head(
 class _Packer:
     """Packs linear layers, and counts their bytes."""
 
-    def __init__(self, team: _core.Team, format: str) -> None:
+    def __init__(self, path: Path, team: _core.Team, format: str) -> None:
+        self._path = path
         self._team = team
         self._format = format
         self.bytes = 0
 
+    def floats(self, tensor: Tensor) -> npt.NDArray[np.float32]:
+        """A norm or a bias."""
+        return floats(tensor, self._path)
+
     def linear(self, tensors: Mapping[str, Tensor], name: str) -> _core.Linear:
         tensor, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
+        offsets = None if bias is None else self.floats(bias)
         outputs, inputs = tensor.shape
-        packed = _core.Linear(
-            self._team,
-            tensor.kind,
-            tensor.data,
-            outputs,
-            inputs,
-            self._format,
-            None if bias is None else floats(bias),
-        )
+        with finite(tensor, self._path):
+            packed = _core.Linear(
+                self._team, tensor.kind, tensor.data, outputs, inputs, self._format, offsets
+            )
         self.bytes += packed.bytes
         return packed
 
@@ -104,15 +107,16 @@ class _Packer:
         layer, short = place(name)
         tensor = tensors[name]
         if len(tensor.shape) == 1:
-            weights.set_norm(layer, short, floats(tensor))
+            weights.set_norm(layer, short, self.floats(tensor))
             return
         bias = tensors.get(name.removesuffix("weight") + "bias")
         outputs, inputs = tensor.shape
         format = "q8" if self._format == "q4" and short in ("embed_tokens", "lm_head") else self._format
-        bias_values = None if bias is None else floats(bias)
-        _, size = weights.set_linear(
-            layer, short, tensor.kind, tensor.data, outputs, inputs, format, None, bias_values
-        )
+        offsets = None if bias is None else self.floats(bias)
+        with finite(tensor, self._path):
+            _, size = weights.set_linear(
+                layer, short, tensor.kind, tensor.data, outputs, inputs, format, None, offsets
+            )
         self.bytes += size
 
 
@@ -130,7 +134,7 @@ def _eagle(
             del tensors["fc.weight"]
             tensors.pop("fc.bias", None)
         if "fc_norm.weight" in tensors:
-            norm = floats(tensors.pop("fc_norm.weight"))
+            norm = packer.floats(tensors.pop("fc_norm.weight"))
     for name in tensors:
         if not name.endswith(".bias"):
             packer.into(weights, tensors, name)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from forerun import _core
 from forerun.backends.cpu.backend import CpuBackend, usable_cores
-from forerun.backends.cpu.tensors import floats, place
+from forerun.backends.cpu.tensors import finite, floats, place
 from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
@@ -69,11 +69,11 @@ def load_backend(
         progress: called with (tensors packed, tensors in all).
 
     Raises:
-        InputError: an option or a tensor that cannot be used.
+        InputError: an option or a tensor that cannot be used; numbers that are not finite are refused.
     """
     check_options(dtype=dtype, threads=threads, kv=kv, kernels=kernels)
     threads = usable_cores() if threads is None else threads
-    config, tensors = checkpoint.config, checkpoint.tensors
+    config, tensors, path = checkpoint.config, checkpoint.tensors, checkpoint.path
     try:
         team = _core.Team(threads)
     except RuntimeError:
@@ -84,23 +84,19 @@ def load_backend(
         layer, short = place(name)
         if len(tensor.shape) == 1:
             if not name.endswith(".bias"):
-                weights.set_norm(layer, short, floats(tensor))
+                weights.set_norm(layer, short, floats(tensor, path))
             continue
         outputs, inputs = tensor.shape
-        bias = tensors.get(name.removesuffix("weight") + "bias")
-        format = _format(dtype, short)
         order = _row_order(config, short)
-        packed, bytes_read = weights.set_linear(
-            layer,
-            short,
-            tensor.kind,
-            tensor.data,
-            outputs,
-            inputs,
-            format,
-            order,
-            None if bias is None else floats(bias) if order is None else floats(bias)[order],
-        )
+        bias = tensors.get(name.removesuffix("weight") + "bias")
+        offsets = None if bias is None else floats(bias, path)
+        if offsets is not None and order is not None:
+            offsets = offsets[order]
+        format = _format(dtype, short)
+        with finite(tensor, path):
+            packed, bytes_read = weights.set_linear(
+                layer, short, tensor.kind, tensor.data, outputs, inputs, format, order, offsets
+            )
         release(tensor.data)
         if short != "embed_tokens" or config.tied:
             formats[packed] += bytes_read

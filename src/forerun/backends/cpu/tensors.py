@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +22,8 @@ def place(name: str) -> tuple[int, str]:
     return (int(match[1]), match[2]) if match else (-1, name.split(".")[0])
 
 
-def floats(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """A norm or a bias as float32."""
+def floats(tensor: Tensor, source: Path) -> npt.NDArray[np.float32]:
+    """A norm or a bias as float32. InputError, which names `source`, if one of its numbers is not finite."""
     floats: npt.NDArray[np.float32]
     if tensor.kind == "F32":
         floats = tensor.data.view(np.float32).copy()
@@ -32,4 +35,22 @@ def floats(tensor: Tensor) -> npt.NDArray[np.float32]:
     else:
         kinds = "vectors must be F32, F16 or BF16"
         raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; {kinds}")
+    if not np.isfinite(floats).all():
+        raise _not_finite(tensor, source)
     return floats
+
+
+@contextmanager
+def finite(tensor: Tensor, source: Path) -> Iterator[None]:
+    """Around the core's packing of a matrix, which looks at all its numbers: as `floats`."""
+    try:
+        yield
+    except OverflowError:
+        raise _not_finite(tensor, source) from None
+
+
+def _not_finite(tensor: Tensor, source: Path) -> InputError:
+    return InputError(
+        f"{source}: tensor {tensor.name!r} holds numbers that are not finite (NaN or infinity); "
+        "the file is damaged, fetch or make it again"
+    )
