@@ -230,16 +230,17 @@ def keep_within(planner: Planner, limit: int, context: int | None) -> int:
     if context is None and largest >= SMALLEST_CONTEXT:
         return largest
     plan = planner.at(context or SMALLEST_CONTEXT)
-    parts = ", ".join(f"{share.name} {megabytes(share.total)}" for share in plan.shares if share.total)
+    parts = [f"{share.name} {megabytes(share.total)}" for share in plan.shares if share.total]
     if largest >= SMALLEST_CONTEXT:
-        hint = f"or a context of {largest}, which fits (--context auto takes it)"
+        advice = f"allow {enough(plan.total)}, or take a context of {largest} or auto"
+    elif plan.context > SMALLEST_CONTEXT:
+        least = enough(planner.at(SMALLEST_CONTEXT).total)
+        advice = f"no context fits; allow {least} with the context auto, or use a smaller dtype or model"
     else:
-        hint = "or use a smaller dtype or model: no context fits"
-        if plan.context > SMALLEST_CONTEXT:
-            hint += f" (the shortest needs {enough(planner.at(SMALLEST_CONTEXT).total)}, with --context auto)"
+        advice = f"no context fits; allow {enough(plan.total)}, or use a smaller dtype or model"
     raise InputError(
-        f"a context of {plan.context} needs {megabytes(plan.total)} ({parts}), and {megabytes(limit)} "
-        f"are allowed, of which 3 % are kept back; allow {enough(plan.total)}, {hint}"
+        f"a context of {plan.context} needs {enough(plan.total)} ({', '.join(parts)}, 3 % to spare), more "
+        f"than the {megabytes(limit)} allowed; {advice}"
     )
 
 

@@ -13,8 +13,8 @@ from forerun.cli.pictures import Picture, as_svg, as_text
 from forerun.core.tree import DraftTree
 from forerun.roster import split_cascade
 from support.heads import Sizes
-from support.program import error_line, process
-from support.tiny import vocabulary
+from support.program import error_line, forerun, process
+from support.tiny import vocabulary, write_tiny_hf
 
 VOCAB = len(vocabulary())
 
@@ -67,6 +67,32 @@ def test_what_does_not_fit_is_refused(tiny: Path, heads: Path, name: str, why: s
     done = process("generate", "hello", "-m", tiny, "--drafter", name.format(heads))
     assert done.returncode == 2
     assert why in error_line(done)
+
+
+@pytest.mark.parametrize("family", ["eagle", "eagle3", "medusa"])
+def test_a_head_is_no_model(tiny: Path, tmp_path: Path, family: str) -> None:
+    sizes = Sizes(target=256, hidden=256, vocab=VOCAB, outputs=100)
+    folder = {"eagle": sizes.eagle, "eagle3": sizes.eagle3, "medusa": sizes.medusa}[family]().save(
+        tmp_path / "h"
+    )
+    for command in (
+        ("generate", "hello", "-m", tiny, "--drafter", f"draft:{folder}"),
+        ("generate", "hello", "-m", folder),
+        ("plan", "-m", folder),
+        ("plan", "-m", tiny, "--drafter", f"draft:{folder}"),
+    ):
+        done = forerun(*command)
+        assert done.returncode == 2
+        assert f"drafter head:{folder}" in error_line(done)
+
+
+def test_a_model_is_no_head(tiny: Path, tmp_path: Path) -> None:
+    folder = write_tiny_hf(tmp_path / "model")
+    for model in (tiny, folder):
+        for command in (("generate", "hello"), ("plan",)):
+            done = forerun(*command, "-m", tiny, "--drafter", f"eagle3:{model}")
+            assert done.returncode == 2
+            assert f"write draft:{model}" in error_line(done)
 
 
 def test_folders_in_cascades(heads: Path) -> None:

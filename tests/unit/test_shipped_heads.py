@@ -36,7 +36,7 @@ def test_another_name_is_answered_with_those_there_are() -> None:
 
 
 def test_a_draft_model_is_no_head() -> None:
-    with pytest.raises(forerun.InputError, match=r"not a head; write draft:smollm2-135m/draft$"):
+    with pytest.raises(forerun.InputError, match=r"not a drafting head; write draft:smollm2-135m/draft$"):
         open_head(resolve_model("smollm2-135m/draft", head=True))
 
 

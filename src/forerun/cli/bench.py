@@ -50,9 +50,11 @@ COST_WIDTHS = (1, 2, 4, 8, 12, 16)
     "--workloads",
     default="code,json,extraction,summarise,creative",
     metavar="NAME[,NAME]",
-    help="Built-in ones (also rag, chat), or files of JSON lines with prompts.",
+    help="Kinds of prompts: built-in ones (also rag, chat), or files of JSON lines with prompts.",
 )
-@click.option("--prompts", type=click.IntRange(1), metavar="N", help="Only the first N prompts of each.")
+@click.option(
+    "--prompts", type=click.IntRange(1), metavar="N", help="Only the first N prompts of each workload."
+)
 @click.option("--max-tokens", type=click.IntRange(2), default=160, metavar="N", help="Tokens an answer.")
 @click.option("--ignore-end", is_flag=True, help="Answers go on to --max-tokens, whatever the model says.")
 @click.option("--temperature", default="0", metavar="T[,T]", help="Temperatures to run at.")
@@ -62,8 +64,9 @@ COST_WIDTHS = (1, 2, 4, 8, 12, 16)
 @click.option(
     "--peers",
     default="",
+    show_default=False,
     metavar="NAME[,NAME]",
-    help="llama.cpp, transformers, openvino, or all that are installed: all.",
+    help="Other engines to run too: llama.cpp, transformers, openvino; all: those that are installed.",
 )
 @click.option(
     "--peer-python", metavar="PATH", help="The Python that has the peers' packages, if it is another."
@@ -104,9 +107,10 @@ def bench(
     kv: str,
     threads: int | None,
 ) -> None:
-    """Run plain decoding, drafters and other engines in turns, and tell how fast each is.
+    """Compare the speed of drafters and engines.
 
-    Exits with 1 if a text of this engine differs from plain decoding.
+    Plain decoding, drafters and other engines run in turns. Exits with 1 if a text of this engine differs
+    from plain decoding.
     """
     from forerun.bench.contest import contest, encoded
 

@@ -82,7 +82,10 @@ def cost(
     kernels: str,
     as_json: bool,
 ) -> None:
-    """Measure the cost curve t(n): milliseconds of a forward over n tokens, next to what memory allows."""
+    """Measure what a forward over several tokens costs.
+
+    Shows the cost curve t(n), milliseconds of a forward over n tokens, next to what memory allows.
+    """
     from forerun.backends.cpu import check_options, load_backend
     from forerun.bench.cost import Forerun, measure, read_bandwidth
     from forerun.models.checkpoint import open_checkpoint

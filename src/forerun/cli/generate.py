@@ -63,16 +63,19 @@ def flag(name: str, help: str) -> Decorator:
     "--drafter",
     default="auto",
     metavar="NAME[,NAME]",
-    help="auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR; + makes a cascade. It changes no text.",
+    help="Who guesses ahead: auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR, or several. It"
+    " changes no text.",
 )
-@number("--draft-tokens", int, None, "N", "Guesses to verify a step; by default what pays on this machine.")
+@number(
+    "--draft-tokens", int, None, "N", "Guesses to verify in a step; by default what pays on this machine."
+)
 @number("--max-tokens", int, None, "N", "End after so many tokens; by default where the context is full.")
 @number("--min-tokens", int, 0, "N", "Do not end before so many tokens.")
 @number("--temperature", float, 0.0, "T", "0 takes the most probable token.")
 @number("--top-k", int, 0, "K", "Keep the K most probable tokens; 0: all.")
 @number("--top-p", float, 1.0, "P", "Keep the most probable tokens that together have P; 1: all.")
 @number("--min-p", float, 0.0, "P", "Keep tokens at least P times as probable as the best; 0: all.")
-@number("--seed", int, None, "S", "The same seed gives the same text.")
+@number("--seed", int, None, "S", "The same seed gives the same text; by default a random one.")
 @number("--repetition-penalty", float, 1.0, "X", "Above 1: tokens of prompt and answer are less likely.")
 @number("--presence-penalty", float, 0.0, "X", "Taken off the logits of tokens in the answer.")
 @number("--frequency-penalty", float, 0.0, "X", "Taken off once for every time a token is in the answer.")

@@ -59,7 +59,11 @@ class Facts(TypedDict):
 @click.argument("model", default=DEFAULT_MODEL)
 @json_option
 def inspect(model: str, as_json: bool) -> None:
-    """Show a model's architecture, sizes, quantisation, memory needs and tokenizer; or a drafting head."""
+    """Show what a model or a drafting head is.
+
+    MODEL is a GGUF file, a Hugging Face folder, a hub id (org/name), or a known name. Shows what the files
+    say: architecture, sizes, quantisation, memory needs, tokenizer.
+    """
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.heads import is_head, open_head
     from forerun.models.hub import resolve_model

@@ -28,7 +28,9 @@ CONTEXTS = (512, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 @click.command()
 @model_option
-@click.option("--memory", metavar="SIZE", help="What is there, such as 24GB; by default this machine's.")
+@click.option(
+    "--memory", metavar="SIZE", help="The memory there is, such as 24GB; by default this machine's."
+)
 @click.option(
     "--context", type=click.IntRange(1), metavar="N", help="Only this context; exit 1 if it is too long."
 )
@@ -68,7 +70,11 @@ def plan(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Tell what a model and its drafters need, what fits, and how fast it would be. Loads no weights."""
+    """Tell what fits into memory, and how fast.
+
+    Works out from metadata alone what a model and its drafters need, which contexts fit, and how fast
+    decoding would be.
+    """
     from forerun.backends.cpu import check_options
     from forerun.bench.forecast import Forecaster
     from forerun.models.heads.size import USUAL

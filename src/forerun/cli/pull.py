@@ -10,7 +10,10 @@ from forerun.models.hub import DEFAULT_MODEL, pull_model
 @click.command()
 @click.argument("model", default=DEFAULT_MODEL)
 def pull(model: str) -> None:
-    """Fetch a model into the cache and print the path of its file or folder."""
+    """Fetch a model, and print where it is.
+
+    MODEL is a hub id (org/name, or org/name:file.gguf) or a known name.
+    """
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.heads import is_head
 

@@ -79,10 +79,19 @@ data_options = gathered(
     Wish,
     model_option,
     click.option(
-        "-o", "--output", type=folder, required=True, metavar="DIR", help="Where everything is kept."
+        "-o",
+        "--output",
+        type=folder,
+        required=True,
+        metavar="DIR",
+        help="The folder for the data and the drafter.",
     ),
     click.option(
-        "--tokens", type=click.IntRange(1), default=2_000_000, metavar="N", help="Tokens of data to write."
+        "--tokens",
+        type=click.IntRange(1),
+        default=2_000_000,
+        metavar="N",
+        help="Tokens of data that the model writes.",
     ),
     click.option(
         "--prompts",
@@ -106,16 +115,29 @@ training_options = gathered(
     "course",
     Course,
     click.option(
-        "--data", "given", type=folder, multiple=True, metavar="DIR", help="Use this data; repeatable."
+        "--data",
+        "given",
+        type=folder,
+        multiple=True,
+        metavar="DIR",
+        help="Train on data written before. Repeatable.",
     ),
-    click.option("--minutes", type=POSITIVE, metavar="M", help="Train for so long."),
-    click.option("--epochs", type=POSITIVE, default=3.0, help="Or: passes over the data."),
-    click.option("--rate", type=POSITIVE, default=1e-3, help="Highest learning rate."),
-    click.option("--batch", type=click.IntRange(16), default=1024, metavar="N", help="Rows of text a batch."),
+    click.option("--minutes", type=POSITIVE, metavar="M", help="Train for M minutes, instead of --epochs."),
+    click.option("--epochs", type=POSITIVE, default=3.0, metavar="N", help="Passes over the data."),
+    click.option("--rate", type=POSITIVE, default=1e-3, metavar="R", help="Highest learning rate."),
     click.option(
-        "--draft-vocab", type=click.IntRange(1), default=8192, metavar="N", help="Tokens it can say."
+        "--batch", type=click.IntRange(16), default=1024, metavar="N", help="Tokens of text a batch, about."
     ),
-    click.option("--start", type=folder, metavar="DIR", help="Begin from this earlier training's weights."),
+    click.option(
+        "--draft-vocab",
+        type=click.IntRange(1),
+        default=8192,
+        metavar="N",
+        help="Tokens that it can guess, the most frequent ones.",
+    ),
+    click.option(
+        "--start", type=folder, metavar="DIR", help="Begin from the weights of an earlier training."
+    ),
 )
 
 
@@ -130,16 +152,20 @@ layout_option = click.option(
 
 @click.group()
 def train() -> None:
-    """Make a drafter for a model, on this machine and without a data set: the model writes the data.
+    """Make a drafter for a model.
 
-    Stop it when you like; the same command goes on.
+    It needs no data set: the model itself writes what the drafter learns from. Stop it when you like: the
+    same command goes on where it was.
     """
 
 
 @train.command()
 @data_options
 def data(wish: Wish) -> None:
-    """Only write data into DIR (other trainings can use it: --data DIR)."""
+    """Write data only.
+
+    Trainings take it with --data DIR.
+    """
     write_data(wish, open_target(wish), wish.output)
 
 
@@ -147,11 +173,18 @@ def data(wish: Wish) -> None:
 @data_options
 @training_options
 @click.option(
-    "--unroll", type=click.IntRange(1, 8), default=4, metavar="K", help="Steps of training-time test."
+    "--unroll",
+    type=click.IntRange(1, 8),
+    default=4,
+    metavar="K",
+    help="Guesses in a row that training looks at.",
 )
 @layout_option
 def eagle3(wish: Wish, course: Course, unroll: int, layout: Layout) -> None:
-    """An EAGLE-3 head: one layer that reads three of the target's hidden states."""
+    """Train an EAGLE-3 head.
+
+    One layer, which reads three of the model's hidden states.
+    """
     run(replace(new_job("eagle3", wish, course), steps=unroll, layout=layout))
 
 
@@ -165,7 +198,10 @@ def eagle3(wish: Wish, course: Course, unroll: int, layout: Layout) -> None:
     help="How the head is written: small (for this engine), or whole, as its authors lay it out.",
 )
 def eagle(wish: Wish, course: Course, layout: Layout) -> None:
-    """An EAGLE-1 head: one layer that foretells the target's final hidden state."""
+    """Train an EAGLE-1 head.
+
+    One layer, which foretells the model's final hidden state.
+    """
     run(replace(new_job("eagle", wish, course), layout=layout))
 
 
@@ -175,7 +211,10 @@ def eagle(wish: Wish, course: Course, layout: Layout) -> None:
 @click.option("--heads", type=click.IntRange(1, 16), default=4, metavar="K", help="Tokens guessed ahead.")
 @click.option("--blocks", type=click.IntRange(1, 8), default=1, metavar="K", help="Residual blocks a head.")
 def medusa(wish: Wish, course: Course, heads: int, blocks: int) -> None:
-    """Medusa heads: several guesses ahead from the target's final hidden state."""
+    """Train Medusa heads.
+
+    Each guesses one token further ahead, from the model's final hidden state.
+    """
     run(replace(new_job("medusa", wish, course), heads=heads, blocks=blocks))
 
 
@@ -198,7 +237,10 @@ def medusa(wish: Wish, course: Course, heads: int, blocks: int) -> None:
     "whole, as a Hugging Face folder (for other engines too).",
 )
 def draft(wish: Wish, course: Course, hidden: int | None, layers: int, layout: Layout) -> None:
-    """A small draft model, of layers of the model itself."""
+    """Train a small draft model.
+
+    It begins as some of the model's own layers, or from nothing (--hidden).
+    """
     if hidden is not None and hidden % 32:
         raise InputError(f"--hidden is {hidden}; it must be a multiple of 32")
     run(replace(new_job("draft", wish, course), hidden=hidden, layers=layers, layout=layout))

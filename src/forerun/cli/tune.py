@@ -45,8 +45,19 @@ WORKLOADS = ("code", "json", "extraction", "summarise", "rag", "chat", "creative
     metavar="LIST",
     help="Ways to execute weights; others than auto change the model, and its text.",
 )
-@click.option("--threads", default="", metavar="LIST", help="Numbers of threads; by default a few.")
-@click.option("--prompts", type=click.Path(path_type=Path), metavar="FILE", help="By default built-in ones.")
+@click.option(
+    "--threads",
+    default="",
+    show_default=False,
+    metavar="LIST",
+    help="Numbers of threads to try; by default a few.",
+)
+@click.option(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="JSON lines with prompts; by default built-in ones.",
+)
 @click.option("--max-tokens", type=click.IntRange(8), default=64, metavar="N", help="Tokens an answer.")
 @click.option("--seconds", type=FiniteRange(5), default=150.0, metavar="S", help="Take about so long.")
 @click.option("--reset", is_flag=True, help="Forget what was chosen, and end.")
@@ -65,9 +76,10 @@ def tune(
     kv: str,
     as_json: bool,
 ) -> None:
-    """Measure drafters, sizes of drafts and threads for a model, and keep the fastest for later runs.
+    """Find the fastest settings for a model here.
 
-    None of these changes a text; only --dtypes does, which is why it stays as in the file unless asked for.
+    Measures drafters, sizes of drafts and threads, and keeps the fastest for later runs. None of these
+    changes a text; only --dtypes does, which is why it stays as in the file unless asked for.
     """
     from forerun.bench.tuner import LEAST_PROMPTS
     from forerun.models.hub import resolve_model

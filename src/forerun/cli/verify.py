@@ -46,7 +46,10 @@ SEVERAL = 4
     help="Drafters to check, each by itself; a cascade is NAME+NAME.",
 )
 @click.option(
-    "--prompts", type=click.Path(path_type=Path), metavar="FILE", help="JSON lines; by default a few own."
+    "--prompts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="JSON lines with prompts; by default built-in ones.",
 )
 @click.option("--temperature", default="0,1", metavar="T[,T]", help="Temperatures to check at.")
 @click.option("--max-tokens", type=click.IntRange(1), default=128, metavar="N", help="Tokens an answer.")
@@ -97,7 +100,10 @@ def verify(
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Decode plainly and with drafters, side by side; exit 1 at the first token that differs."""
+    """Check that drafters change no text.
+
+    Decodes plainly and with drafters, side by side; exits with 1 at the first token that differs.
+    """
     from forerun.bench.prompts import own_prompts, read_prompts
     from forerun.bench.record import Record
 

@@ -11,6 +11,7 @@ from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.gguf_config import ROPE_FACTORS, config_from_gguf
 from forerun.models.hf_config import read_hf_config
+from forerun.models.shipped import short_name
 from forerun.weights.gguf_file import is_gguf, read_gguf
 from forerun.weights.hf_folder import PICKLES, read_folder
 from forerun.weights.names import canonical_name
@@ -39,7 +40,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """Open a GGUF file or a Hugging Face folder. InputError, one line, for anything that cannot be used."""
     try:
         if path.is_dir():
-            return _open_folder(path)
+            return _open_folder_or_say_head(path)
         if not path.exists():
             raise InputError(f"there is no file or folder {path}")
         if not path.is_file():  # a pipe would be waited for
@@ -72,6 +73,21 @@ def expected_tensors(config: ModelConfig) -> Iterator[tuple[str, Shape]]:
         yield at + "mlp.gate_proj.weight", (inner, hidden)
         yield at + "mlp.up_proj.weight", (inner, hidden)
         yield at + "mlp.down_proj.weight", (hidden, inner)
+
+
+def _open_folder_or_say_head(folder: Path) -> Checkpoint:
+    """A head's folder looks like a model's that lacks something; it is told apart where it fails."""
+    try:
+        return _open_folder(folder)
+    except InputError:
+        from forerun.models.heads import is_head
+
+        if not is_head(folder):
+            raise
+        raise InputError(
+            f"{folder} holds a drafting head, not a whole model; beside its model it is the"
+            f" drafter head:{short_name(folder)}"
+        ) from None
 
 
 def _open_folder(folder: Path) -> Checkpoint:

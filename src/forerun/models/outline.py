@@ -13,6 +13,7 @@ from pathlib import Path
 from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint, expected_tensors, open_checkpoint
 from forerun.models.config import ModelConfig
+from forerun.models.heads import is_head
 from forerun.models.hf_config import read_hf_config
 from forerun.models.hub import find_model, pull_config
 from forerun.weights.hf_folder import INDEX, SINGLE
@@ -41,7 +42,8 @@ def read_outline(model: str) -> Outline:
     found = find_model(model)
     if found is None:
         return outline_of_config(pull_config(model))
-    if found.is_dir() and not ((found / SINGLE).exists() or (found / INDEX).exists()):
+    weights = (found / SINGLE).exists() or (found / INDEX).exists()
+    if found.is_dir() and not weights and not is_head(found):
         return outline_of_config(found)
     return outline_of(open_checkpoint(found))
 
