@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
@@ -145,6 +146,11 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more is written, since the answer is whole or was stopped."""
+        return inspect.getgeneratorstate(self._steps) == inspect.GEN_CLOSED
 
     @property
     def report(self) -> Report:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from forerun.arguments import check_whole, refuse
+from forerun.arguments import check_progress, check_whole, refuse
 from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.models.memory import STAGED_ROWS
@@ -92,7 +92,8 @@ def load(
     check_names(drafter)
     if not isinstance(tuned, bool):
         refuse("tuned", tuned, "True or False")
-    check_whole("context", None if context == "auto" else context, 2)
+    check_progress(progress)
+    check_whole("context", None if isinstance(context, str) and context == "auto" else context, 2)
     check_whole("draft_tokens", draft_tokens, 0, STAGED_ROWS - 1)
     limit = parse_size(memory) if isinstance(memory, str) else memory
     check_whole("memory", limit, 1)

@@ -47,7 +47,8 @@ def check_list(name: str, value: Iterable[T], of: str) -> list[T]:
     Raises:
         InputError: it is one text or one object, or nothing that has members.
     """
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+    single = isinstance(value, str | bytes | Mapping) or getattr(value, "ndim", 1) == 0
+    if single or not isinstance(value, Iterable):
         refuse(name, value, f"a list of {of}")
     return list(value)
 
@@ -71,6 +72,12 @@ def check_whole(name: str, value: object, least: int, most: int | None = None) -
     if value < least or (most is not None and value > most):
         limits = f"at least {least}" if most is None else f"between {least} and {most}"
         raise InputError(f"{name} is {value}; it must be {limits}")
+
+
+def check_progress(value: object) -> None:
+    """Raises InputError for anything but a function, or None."""
+    if value is not None and not callable(value):
+        refuse("progress", value, "a function of two numbers, done and total")
 
 
 def check_tokens(tokens: Iterable[int], vocab_size: int) -> list[int]:

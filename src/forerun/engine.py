@@ -13,6 +13,7 @@ from forerun.answers import Answer, Result, Stream
 from forerun.arguments import (
     check_list,
     check_params,
+    check_progress,
     check_prompt,
     check_text,
     check_tokens,
@@ -206,6 +207,9 @@ class Engine:
             after: an answer of this engine that has ended, and whose cache is taken over: what the two
                 texts begin with in common is not computed again.
         """
+        check_progress(progress)
+        if after is not None and not self._may_follow(after):
+            refuse("after", after, "an answer of this engine that has ended")
         task = self._task(prompt, params, drafter, continues, after)
         target, held = task.target, 0
         if target.length:
@@ -263,7 +267,7 @@ class Engine:
         Raises:
             InputError: a name stands for no drafter, or its model does not fit.
         """
-        names = self.auto.drafter if names == "auto" else names
+        names = self.auto.drafter if isinstance(names, str) and names == "auto" else names
         if self._allowance is not None:
             self._allowance.admit(",".join(check_names(names)))
         self._roster.check(names)
@@ -334,6 +338,10 @@ class Engine:
             return TargetSequence(self.backend, rule, context=self.context, capacity=capacity, taps=taps)
         after.target.rule, after.target.taps = rule, taps
         return after.target
+
+    def _may_follow(self, answer: object) -> bool:
+        """Whether a text may take over the cache of `answer`."""
+        return isinstance(answer, Stream) and answer.target.backend is self.backend and answer.ended
 
     def _check_length(self, prompt: Sequence[int]) -> None:
         if not prompt:

@@ -230,7 +230,7 @@ def keep_within(planner: Planner, limit: int, context: int | None) -> int:
     if context is None and largest >= SMALLEST_CONTEXT:
         return largest
     plan = planner.at(context or SMALLEST_CONTEXT)
-    parts = [f"{share.name} {megabytes(share.total)}" for share in plan.shares if share.total]
+    parts = [f"{share.name} {megabytes(share.total)}" for share in plan.shares if share.total >= 500_000]
     if largest >= SMALLEST_CONTEXT:
         advice = f"allow {enough(plan.total)}, or take a context of {largest} or auto"
     elif plan.context > SMALLEST_CONTEXT:

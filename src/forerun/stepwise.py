@@ -67,7 +67,9 @@ class SpeculativeEngine:
             InputError: no ids, or more than the context holds.
         """
         ids = check_tokens(input_ids, self._engine.backend.config.vocab_size)
-        if not 0 < len(ids) <= self._engine.context:
+        if not ids:
+            raise InputError("there are no token ids; give at least one")
+        if len(ids) > self._engine.context:
             raise InputError(f"{len(ids)} ids do not fit a context of {self._engine.context}")
         held = self._shared(ids)
         if not held:

@@ -11,12 +11,22 @@ import pytest
 from test_api import ENGINE, TOKENIZER
 
 import forerun
+from conformance.tiny_model import TinyBackend
 from forerun import InputError, SamplingParams, SpeculativeEngine
+from forerun.engine import Engine
 
 ANY: Any = ENGINE  # whose types a careless caller does not look at
 LOAD: Any = forerun.load
 PARAMS: Any = SamplingParams
 STEPS: Any = SpeculativeEngine
+
+
+def ended_elsewhere() -> Any:
+    """An answer of another engine."""
+    stream = Engine(TinyBackend(), TOKENIZER, context=80).stream("a", SamplingParams(max_tokens=1))
+    stream.close()
+    return stream
+
 
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "params as a dict": (lambda: ANY.generate("a", {"max_tokens": 3}), "params is of type dict; give a Samp"),
@@ -49,18 +59,32 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "tokens None": (lambda: ANY.stream_tokens(None), "give a list of token ids"),
     "tokens with half": (lambda: ANY.stream_tokens([1, 2.5]), "give whole numbers"),
     "tokens outside": (lambda: ANY.stream_tokens([1, 24]), "vocabulary of 24"),
+    "tokens of no axis": (lambda: ANY.stream_tokens(np.array(3)), "give a list of token ids"),
     "tokens below": (lambda: ANY.stream_tokens([-1]), "vocabulary of 24"),
     "drafter a number": (lambda: ANY.generate("a", drafter=5), "drafter is of type int"),
     "drafter a list": (lambda: ANY.check_drafter(["lookup"]), "drafter is of type list"),
     "drafter empty": (lambda: ANY.generate("a", drafter=""), "there is no drafter ''"),
     "drafter no list": (lambda: ANY.generate("a", drafter=[]), "drafter is of type list"),
     "drafter in a batch": (lambda: ANY.generate_batch(["a"], drafter=""), "there is no drafter ''"),
+    "drafter an array": (lambda: ANY.check_drafter(np.zeros(0)), "drafter is of type ndarray"),
     "drafter unknown": (lambda: ANY.check_drafter("sufix"), "eagle:DIR, eagle3:DIR, medusa:DIR"),
     "decode None": (lambda: ANY.tokenizer.decode(None), "a list of token ids is needed, not None"),
     "decode a text": (lambda: ANY.tokenizer.decode("a"), "token ids is needed, not of type str"),
+    "decode no axis": (lambda: ANY.tokenizer.decode(np.array(3)), "token ids is needed, not of type ndarray"),
     "decode texts": (lambda: ANY.tokenizer.decode(["a"]), "whole numbers; one is of type str"),
     "decode halves": (lambda: ANY.tokenizer.decode([1.5]), "whole numbers; one is of type float"),
     "encode None": (lambda: ANY.tokenizer.encode(None, True), "a text to encode is needed, not None"),
+    "progress": (lambda: ANY.stream("a", progress=3), "progress is of type int; give a function"),
+    "progress of loading": (lambda: LOAD(progress="x"), "progress is of type str; give a function"),
+    "after a text": (lambda: ANY.stream_tokens([1], after="a"), "after is of type str; give an answer"),
+    "after what is unfinished": (
+        lambda: ANY.stream_tokens([1], after=ANY.stream("a")),
+        "an answer of this engine that has ended",
+    ),
+    "after another engine's": (lambda: ANY.stream_tokens([1], after=ended_elsewhere()), "of this engine"),
+    "acceptance an array": (lambda: PARAMS(acceptance=np.array(["a", "b"])), "acceptance is array"),
+    "kv an array": (lambda: LOAD(kv=np.array(["a", "b"])), "no cache type"),
+    "kernels none": (lambda: LOAD(kernels=()), "no kernels ()"),
     "tuned": (lambda: LOAD(tuned="x"), "tuned is of type str; give True or False"),
     "ignore end": (lambda: PARAMS(ignore_end="no"), "ignore_end is 'no'; it must be True or False"),
     "least above most": (
@@ -100,6 +124,7 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "steps ahead none": (lambda: STEPS(ENGINE, ENGINE, None), "lookahead_k is None"),
     "steps params": (lambda: STEPS(ENGINE, ENGINE, 4, {}), "params is of type dict"),
     "step of a text": (lambda: STEPS(ENGINE, ENGINE).generate_step("a"), "give a list of token ids"),
+    "step of nothing": (lambda: STEPS(ENGINE, ENGINE).generate_step([]), "there are no token ids"),
     "step outside": (lambda: STEPS(ENGINE, ENGINE).generate_step([99]), "vocabulary of 24"),
 }
 
@@ -125,3 +150,18 @@ def test_accepted_besides() -> None:
     parts = {"role": "user", "content": [{"type": "text", "text": "a"}]}
     assert ENGINE.generate([call, parts, {"role": "user", "content": "a"}], few).tokens
     assert ENGINE.generate_batch((prompt for prompt in ("a", "b")), few)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    numpys = SamplingParams(
+        max_tokens=np.int32(3),  # type: ignore[arg-type]
+        seed=np.uint64(2**63),  # type: ignore[arg-type]
+        temperature=np.float32(0.5),  # type: ignore[arg-type]
+        repetition_penalty=np.float64(1.5),
+        logit_bias={np.int64(1): np.float32(2)},  # type: ignore[dict-item]
+    )
+    plain = SamplingParams(
+        max_tokens=3, seed=2**63, temperature=0.5, repetition_penalty=1.5, logit_bias={1: 2.0}
+    )
+    assert numpys == plain
+    assert ENGINE.generate("ab", numpys).tokens == ENGINE.generate("ab", plain).tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Literal
 
 from forerun.errors import InputError
@@ -86,6 +87,8 @@ class SamplingParams:
             if not fine:
                 raise InputError(f"{name} is {getattr(self, name)!r}; it must be {what}")
 
+        for name in (*NUMBERS, *WHOLE, *WHOLE_OR_NONE):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
         for name in NUMBERS:
             value = getattr(self, name)
             check(_is_number(value) and math.isfinite(value), name, "a finite number")
@@ -110,7 +113,8 @@ class SamplingParams:
         for name in ("presence_penalty", "frequency_penalty"):
             check(abs(getattr(self, name)) <= LARGEST, name, f"between -{LARGEST:g} and {LARGEST:g}")
         check(self.logprobs is None or self.logprobs >= 0, "logprobs", "at least 0")
-        check(self.acceptance in ("coupled", "rejection"), "acceptance", '"coupled" or "rejection"')
+        fine = isinstance(self.acceptance, str) and self.acceptance in ("coupled", "rejection")
+        check(fine, "acceptance", '"coupled" or "rejection"')
         strings = isinstance(self.stop, tuple) and all(isinstance(s, str) for s in self.stop)
         check(strings, "stop", "a tuple of strings")
         if "" in self.stop:
@@ -135,8 +139,15 @@ class SamplingParams:
             raise InputError(f"{' and '.join(given)} cannot be followed at once; give one of them")
 
 
+def _plain(value: object) -> object:
+    """numpy's numbers as Python's; anything else as it is."""
+    if isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _is_unicode(text: str) -> bool:

@@ -74,7 +74,8 @@ class Tokenizer:
         Raises:
             InputError: it is no list of whole numbers.
         """
-        if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
+        single = isinstance(ids, str | bytes | Mapping) or getattr(ids, "ndim", 1) == 0
+        if single or not isinstance(ids, Iterable):
             raise InputError(f"a list of token ids is needed, not {_kind(ids)}")
         ids = list(ids)
         for token in ids:

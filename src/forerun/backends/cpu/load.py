@@ -30,9 +30,9 @@ def check_options(*, dtype: str, threads: int | None, kv: str, kernels: str = ""
     Raises:
         InputError: an option that cannot be used here.
     """
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise InputError(f"no dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
-    if kv not in KV_TYPES:
+    if not isinstance(kv, str) or kv not in KV_TYPES:
         raise InputError(f"no cache type {kv!r}; choose one of {', '.join(KV_TYPES)}")
     cores = usable_cores()
     most = max(FEW_THREADS, MOST_THREADS_A_CORE * cores)
@@ -43,7 +43,7 @@ def check_options(*, dtype: str, threads: int | None, kv: str, kernels: str = ""
             f"{threads} threads cannot be used; give a number from 1 to {most}: more than the usable cores,"
             f" here {cores}, only slow it down"
         )
-    if kernels and kernels not in _core.available_kernels():
+    if not isinstance(kernels, str) or (kernels and kernels not in _core.available_kernels()):
         raise InputError(
             f"no kernels {kernels!r} here; this machine has {', '.join(_core.available_kernels())}"
         )
