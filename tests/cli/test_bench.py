@@ -147,12 +147,13 @@ def test_a_peer_that_fails_is_left_out_and_the_rest_is_kept(tiny: Path, stub: Pa
 
 
 def test_prompts_from_a_file(tiny: Path, tmp_path: Path) -> None:
-    lines = [{"id": i, "category": "poems" if i % 2 else "lists", "turns": [f"write {i}"]} for i in range(6)]
+    kinds = ("lists", "poems\u001b[2J\nof old")
+    lines = [{"id": i, "category": kinds[i % 2], "turns": [f"write {i}"]} for i in range(6)]
     file = tmp_path / "prompts.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
     done = forerun("bench", "-m", tiny, "--prompts", 2, "--max-tokens", 8, "--workloads", file, "--json")
     runs = json.loads(done.stdout)["runs"]
-    assert {(run["workload"], run["prompts"]) for run in runs} == {("lists", 2), ("poems", 2)}
+    assert {(run["workload"], run["prompts"]) for run in runs} == {("lists", 2), ("poems?[2J of old", 2)}
 
 
 def test_interrupted_it_writes_what_was_done(

@@ -111,8 +111,11 @@ def test_a_run_that_was_broken_off_is_gone_on_with(
     assert len({tuple(ids) for ids in asked}) == 1
     assert run([*arguments, "--seed", "1"]) == 2
     assert "other settings" in capsys.readouterr().err
-    record.write_text("[]\n{}\n")
-    assert run(arguments) == 2
+    damaged = json.dumps({"place": 0, "prompt": json.loads(lines[1])["prompt"], "comparisons": [{}]})
+    for text in ("[]\n{}\n", "[" * 100_000 + "\n", f"{lines[0]}\n{damaged}\n"):
+        record.write_text(text)
+        assert run(arguments) == 2
+        assert "cannot be used as a record" in capsys.readouterr().err or text == "[]\n{}\n"
 
 
 def distribution(model: Path, prompts: Path, draws: int) -> list[str]:

@@ -147,11 +147,30 @@ def test_the_users_prompts(engine: Engine, tmp_path: Path) -> None:
         assert len(one.tokens) - one.answer <= 20
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.jsonl", "{"), ("a.jsonl", '{"text": "x"}'), ("a.txt", " \n")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.jsonl", "{"), ("a.jsonl", '{"text": "x"}'), ("a.jsonl", "[" * 100_000), ("a.txt", " \n")],
+)
 def test_unusable_prompts(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError):
         read_prompts(tmp_path)
+
+
+def test_a_device_has_no_prompts() -> None:
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        read_prompts(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    "about",
+    ["{", "[" * 100_000, "[]", "{}", '{"taps": [1], "hidden_size": 0}', '{"taps": [-1], "hidden_size": 8}',
+     '{"taps": 1, "hidden_size": 8}', '{"taps": [1], "hidden_size": 1e400}'],
+)  # fmt: skip
+def test_no_folder_of_data(tmp_path: Path, about: str) -> None:
+    (tmp_path / "about.json").write_text(about)
+    with pytest.raises(InputError, match="no folder of training data"):
+        Store(tmp_path)
 
 
 def test_requests_are_of_all_kinds_and_repeat_by_seed() -> None:

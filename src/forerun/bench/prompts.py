@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from forerun.errors import InputError
+from forerun.errors import InputError, one_line
 from forerun.text.reading import read_some, read_text
 
 OWN = (
@@ -67,5 +67,5 @@ def _prompt(line: str, place: str, number: int) -> Prompt:
         text = found["turns"][0]
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"{place} has neither a 'prompt' nor 'turns' with a text")
-    name = found.get("question_id", found.get("id", number))
-    return Prompt(str(name), str(found.get("category", "prompts")), text)
+    name, category = found.get("question_id", found.get("id", number)), found.get("category", "prompts")
+    return Prompt(one_line(str(name)), one_line(str(category)), text)  # both are printed

@@ -36,24 +36,27 @@ class Record:
             self._done = {row["place"]: row for row in whole[1:]}
             text = "".join(json.dumps(row) + "\n" for row in [settings, *whole[1:]])
             write_whole(path, text)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(f"{path} cannot be used as a record: {error}") from error
 
     def found(self, place: int, prompt: Prompt) -> list[Comparison] | None:
         """What was compared of the prompt at this place in its file, or None."""
         row = self._done.get(place)
-        if row is None or row["prompt"] != asdict(prompt):
-            return None
-        return [
-            Comparison(
-                **{
-                    **one,
-                    "prompt": prompt,
-                    "difference": one["difference"] and Difference(**one["difference"]),
-                }
-            )
-            for one in row["comparisons"]
-        ]
+        try:
+            if row is None or row["prompt"] != asdict(prompt):
+                return None
+            return [
+                Comparison(
+                    **{
+                        **one,
+                        "prompt": prompt,
+                        "difference": one["difference"] and Difference(**one["difference"]),
+                    }
+                )
+                for one in row["comparisons"]
+            ]
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{self._path} cannot be used as a record: {error}") from error
 
     def add(self, place: int, prompt: Prompt, comparisons: Sequence[Comparison]) -> None:
         """A prompt is done."""

@@ -49,11 +49,13 @@ def read_prompts(path: Path) -> list[str]:
     Raises:
         InputError: nothing to read, or not what it should be.
     """
+    if path.exists() and not (path.is_dir() or path.is_file()):  # a device may go on and on
+        raise InputError(f"{path} is neither a file nor a folder")
     files = sorted(x for x in path.rglob("*") if x.is_file()) if path.is_dir() else [path]
     found: dict[str, None] = {}
     for file in files:
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError:
             raise InputError(f"{file} is not UTF-8 text; give text files only") from None
         except OSError as error:
@@ -72,7 +74,7 @@ def _lines(file: Path, text: str) -> list[str]:
             continue
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InputError(f"{file}: line {number} is not JSON") from None
         prompt = value.get("prompt") if isinstance(value, dict) else value
         if not isinstance(prompt, str):

@@ -27,7 +27,10 @@ import numpy.typing as npt
 
 from forerun.errors import InputError
 from forerun.files import explained, write_whole
+from forerun.models.config import LARGEST_WIDTH, MOST_LAYERS
+from forerun.models.fields import Fields
 from forerun.training.lock import sole_writer
+from forerun.weights.files import read_json
 
 Halves = npt.NDArray[np.uint16]
 
@@ -97,13 +100,14 @@ class Store:
             if not (folder / "about.json").exists():
                 write_whole(folder / "about.json", json.dumps(about, indent=1) + "\n")
         try:
-            self.about: dict[str, object] = json.loads((folder / "about.json").read_text())
-            taps, hidden = self.about["taps"], self.about["hidden_size"]
-            if not (
-                isinstance(taps, list) and all(isinstance(t, int) for t in taps) and isinstance(hidden, int)
+            self.about = read_json(folder / "about.json")
+            fields = Fields(self.about, str(folder))
+            hidden, taps = fields.integer("hidden_size", 1, LARGEST_WIDTH), fields.get("taps")
+            if not isinstance(taps, list) or any(
+                type(t) is not int or not 0 <= t <= MOST_LAYERS for t in taps
             ):
-                raise ValueError
-        except (OSError, ValueError, KeyError, TypeError):
+                raise fields.fault("taps", f"is {taps!r}, no list of layers")
+        except InputError:
             raise InputError(
                 f"{folder} is no folder of training data; name another, or an empty one"
             ) from None
@@ -113,7 +117,7 @@ class Store:
                     f"{folder} holds data with {key} {self.about.get(key)!r}, not {(about or {})[key]!r}; "
                     "name another folder"
                 )
-        self.taps = tuple(int(t) for t in taps)
+        self.taps = tuple(taps)
         self.hidden = hidden
         self._recover(writable=about is not None)
 
@@ -215,7 +219,8 @@ class Store:
         sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
         whole = sizes[0] // RECORD.itemsize
         self._index = np.fromfile(paths[0], RECORD, whole) if whole else self._index
-        if (self._index["tokens"] < 2).any() or (self._index["answer"] > self._index["tokens"]).any():
+        lengths, answers = self._index["tokens"], self._index["answer"]
+        if (lengths < 2).any() or (answers < 0).any() or (answers > lengths).any():
             raise InputError(f"{self.folder}/index.bin is damaged; write the data again")
         ends = np.cumsum([0, *(self._index["tokens"].astype(np.int64) - 1)]) * self.position_bytes
         self._kept = int(np.searchsorted(ends, sizes[2], "right")) - 1
