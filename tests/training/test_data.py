@@ -17,8 +17,9 @@ from forerun.models.rows import Rows
 from forerun.training import requests
 from forerun.training.data import Recorder, open_to_read, open_to_write
 from forerun.training.prompts import read_prompts
-from forerun.training.store import FILES, Conversation, Store, to_bfloat16
+from forerun.training.store import FILES, Conversation, Store
 from forerun.training.writer import Writer, repeats
+from forerun.weights.bfloat16 import to_bfloat16
 from support.tiny import Tiny, write_tiny_gguf
 
 ENOUGH = 6_000

@@ -133,19 +133,25 @@ def test_saved_eagle3_is_read_again(layout: str, reduced: bool, tmp_path: Path) 
         assert np.abs(wide - exact).max() <= np.abs(exact).max() / 256  # half a step of bfloat16
 
 
-@pytest.mark.parametrize("layout", ["original", "vllm"])
+@pytest.mark.parametrize("layout", ["original", "vllm", "vllm, shared"])
 def test_saved_medusa_is_read_again(layout: str, tmp_path: Path) -> None:
     tiny = Sizes().medusa()
     settings = MedusaSettings(target="tiny", hidden_size=64, vocab_size=24, heads=3)
     tokens = None
     tensors = dict(tiny.arrays)
-    if layout == "vllm":
+    if layout != "original":
         tokens = np.array([3, 1, 7, 20], dtype=np.int32)
         for head in range(3):
             tensors[f"{head}.1.weight"] = tensors[f"{head}.1.weight"][tokens]
+    if "shared" in layout:
+        del tensors["1.1.weight"], tensors["2.1.weight"]
+        with pytest.raises(ValueError, match="no shared output layer"):
+            save_medusa(tmp_path, settings, tensors)
     save_medusa(tmp_path, settings, tensors, tokens, "original" if layout == "original" else "vllm")
     head = open_head(tmp_path)
-    assert head.layout == {"original": "medusa", "vllm": "vllm"}[layout]
+    assert head.layout == ("medusa" if layout == "original" else "vllm")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config.get("original_lm_head", False) == ("shared" in layout)
     assert head.depth == 3
     assert head.outputs == (24 if tokens is None else 4)
     assert (head.tokens is None) == (tokens is None)

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from forerun.errors import InputError
-from forerun.training.store import Conversation, Halves, Store
+from forerun.training.store import Conversation, Store
+from forerun.weights.bfloat16 import Halves
 
 LEAST_HELD_OUT = 20
 MOST_APART = 50

@@ -11,7 +11,8 @@ from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.models.backend import Backend
 from forerun.models.rows import Rows
-from forerun.training.store import Halves, Store, to_bfloat16
+from forerun.training.store import Store
+from forerun.weights.bfloat16 import Halves, to_bfloat16
 
 
 def feature_taps(layers: int) -> tuple[int, ...]:

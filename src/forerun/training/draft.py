@@ -29,11 +29,12 @@ from forerun.text.tokenizer import Tokenizer
 from forerun.training import rounding
 from forerun.training.batches import Batch, following, later
 from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, side_by_side
-from forerun.training.export import llama_config, rope_theta, save_config, save_weights
+from forerun.training.export import as_arrays, llama_config, rope_theta
 from forerun.training.export_gguf import EMBEDDING, save_draft
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.unrolled import attend
 from forerun.training.weights import head_rows, layer_weights, values
+from forerun.weights.hf_folder import write_folder
 
 HEAD_DIM, THETA = 32, 10000.0
 FOUR_BITS = 0.625
@@ -255,7 +256,6 @@ class Draft(nn.Module):
         named = {f"model.{name}": value for name, value in tensors.items()}
         if head is not None:
             named["lm_head.weight"] = head
-        save_weights(folder, "model.safetensors", named)
         family = self.config.architecture
         values = {
             **llama_config(self.config),
@@ -265,7 +265,7 @@ class Draft(nn.Module):
             "tie_word_embeddings": self.config.tied,
             "eos_token_id": list(self.config.eos_token_ids),
         }
-        save_config(folder, values)
+        write_folder(folder, values, as_arrays(named.items()))
         save_tokenizer(self._tokenizer, folder)
 
 

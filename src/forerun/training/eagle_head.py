@@ -19,7 +19,7 @@ from forerun.models.hf_config import CLASSES
 from forerun.models.rope import plain
 from forerun.training.batches import Batch, following
 from forerun.training.data import feature_taps
-from forerun.training.export import EIGHT_BITS, plainly, rope_theta
+from forerun.training.export import EIGHT_BITS, Floats, as_arrays, plainly, rope_theta
 from forerun.training.losses import mean_head_rows
 from forerun.training.weights import head_rows, values
 
@@ -116,9 +116,9 @@ class EagleHead(nn.Module):
             target_class=next(name for name, kind in CLASSES.items() if kind == config.architecture),
         )
 
-    def arrays(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    def arrays(self) -> dict[str, Floats]:
         """What is trained, by name."""
-        return {name: value.detach().float().cpu().numpy() for name, value in self.named_parameters()}
+        return as_arrays(self.named_parameters())
 
     def tokens(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
         """int32 [draft vocabulary], ascending."""

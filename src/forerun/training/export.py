@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from safetensors.torch import save
 
-from forerun.files import write_whole
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.training.trainer import Figures, Progress, Settings
 from forerun.version import __version__
 
+Floats = npt.NDArray[np.float32]
+
 EIGHT_BITS = 1.0625
 """Bytes of a weight in 8 bits, with its share of the scale."""
 
 
-def save_weights(folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write a safetensors file; floats as bfloat16. The old file stays until the new one is whole."""
-    made = {
-        key: (value.detach().cpu().bfloat16() if value.is_floating_point() else value.cpu()).contiguous()
-        for key, value in tensors.items()
-    }
-    write_whole(folder / name, save(made, metadata={"format": "pt"}))
-
-
-def save_config(folder: Path, values: Mapping[str, object]) -> None:
-    """Write config.json."""
-    write_whole(folder / "config.json", json.dumps(values, indent=2) + "\n")
+def as_arrays(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Floats]:
+    """Weights by name, as float32."""
+    return {name: value.detach().float().cpu().numpy() for name, value in tensors}
 
 
 def llama_config(config: ModelConfig) -> dict[str, object]:

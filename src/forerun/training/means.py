@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from forerun.training.batches import Conversations, Place
-from forerun.training.store import Halves
+from forerun.weights.bfloat16 import Halves
 
 NAME = "means.bin"
 SPARE = 1.5

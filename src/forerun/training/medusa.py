@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forerun.models.checkpoint import Checkpoint
+from forerun.models.heads.save import MedusaSettings, save_medusa
 from forerun.training.batches import Batch, following, later
-from forerun.training.export import EIGHT_BITS, save_config, save_weights
+from forerun.training.export import EIGHT_BITS, as_arrays
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.weights import head_rows
 
@@ -104,24 +105,14 @@ class Medusa(nn.Module):
         found += [torch.zeros_like(chains)] * (depth - len(found))
         return torch.stack(found, -1)[batch.wanted], among[batch.wanted]
 
-    def save(self, folder: Path) -> None:
-        """Write the heads in vLLM's layout, which has a map of tokens; the shared output layer comes once."""
-        tensors = {"lm_heads.0.weight": self.output, "token_map": self.vocabulary}
-        for h, blocks in enumerate(self.heads):
-            for b, block in enumerate(blocks):
-                tensors[f"blocks.{h}.layers.{b}.weight"] = block.weight
-                tensors[f"blocks.{h}.layers.{b}.bias"] = block.bias
-        save_weights(folder, "model.safetensors", tensors)
-        config = {
-            "architectures": ["MedusaModel"],
-            "model_type": "medusa",
-            "hidden_size": self.hidden,
-            "vocab_size": self.vocab_size,
-            "truncated_vocab_size": len(self.vocabulary),
-            "num_heads": len(self.heads),
-            "num_hidden_layers": len(self.heads[0]),
-            "medusa_fc_bias": True,
-            "original_lm_head": True,
-            "torch_dtype": "bfloat16",
-        }
-        save_config(folder, config)
+    def save(self, folder: Path, target: str | None) -> None:
+        """Write the heads in vLLM's layout, which has a map of tokens; the shared output layer comes once.
+        `target`: the model they are for, as others find it."""
+        blocks = len(self.heads[0])
+        tensors = {f"0.{blocks}.weight": self.output}
+        for h, head in enumerate(self.heads):
+            for b, block in enumerate(head):
+                tensors[f"{h}.{b}.linear.weight"] = block.weight
+                tensors[f"{h}.{b}.linear.bias"] = block.bias
+        settings = MedusaSettings(target, self.hidden, self.vocab_size, len(self.heads), blocks)
+        save_medusa(folder, settings, as_arrays(tensors.items()), self.vocabulary.int().cpu().numpy(), "vllm")

@@ -187,6 +187,8 @@ def _save(
 ) -> None:
     if isinstance(module, EagleHead):
         module.save(job.folder, public_name(job.model), job.layout)
+    elif isinstance(module, Medusa):
+        module.save(job.folder, public_name(job.model))
     else:
         module.save(job.folder)
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)

@@ -30,9 +30,8 @@ from forerun.files import explained, write_whole
 from forerun.models.config import LARGEST_WIDTH, MOST_LAYERS
 from forerun.models.fields import Fields
 from forerun.training.lock import sole_writer
+from forerun.weights.bfloat16 import Halves
 from forerun.weights.files import read_json
-
-Halves = npt.NDArray[np.uint16]
 
 RECORD = np.dtype(
     [
@@ -65,14 +64,6 @@ class Conversation:
     temperature: float
     request_hash: int
     features: Halves | None
-
-
-def to_bfloat16(values: npt.NDArray[np.float32]) -> Halves:
-    """float32 to bfloat16 as uint16, rounded to nearest, ties to even. For finite values."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    result: Halves = rounded.astype(np.uint16)
-    return result
 
 
 class Store:

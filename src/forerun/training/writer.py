@@ -24,7 +24,8 @@ from forerun.sampling.pipeline import Pipeline
 from forerun.training import requests
 from forerun.training.prompts import Frame
 from forerun.training.requests import Request
-from forerun.training.store import Conversation, Halves, Store, to_bfloat16
+from forerun.training.store import Conversation, Store
+from forerun.weights.bfloat16 import Halves, to_bfloat16
 
 MOST_REQUEST = 160
 """Tokens that the model may add to a request."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from forerun.errors import InputError
+from forerun.files import write_whole
 from forerun.weights.files import read_json
-from forerun.weights.safetensors_file import Entry, read_safetensors
+from forerun.weights.safetensors_file import Entry, read_safetensors, write_safetensors
 from forerun.weights.tensor import Tensor
 
 SINGLE = "model.safetensors"
@@ -86,3 +91,16 @@ def _no_weights(folder: Path) -> str:
             " convert them to safetensors first (transformers: model.save_pretrained)"
         )
     return f"{folder} has neither {SINGLE} nor {INDEX}; fetch the weights too"
+
+
+def write_folder(
+    folder: Path,
+    config: Mapping[str, object],
+    tensors: Mapping[str, npt.NDArray[np.generic]],
+    name: str = SINGLE,
+) -> None:
+    """Write config.json and, as file `name`, the weights, floats as bfloat16. The folder is made if it is not
+    there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_safetensors(folder / name, tensors)
+    write_whole(folder / "config.json", json.dumps(config, indent=2) + "\n")

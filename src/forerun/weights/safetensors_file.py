@@ -8,14 +8,19 @@ overlaps; that also finds a file that was cut off.
 
 from __future__ import annotations
 
+import json
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
 from forerun.errors import InputError
+from forerun.files import write_whole
+from forerun.weights.bfloat16 import to_bfloat16
 from forerun.weights.files import map_file, parse_json
 from forerun.weights.tensor import Bytes, count
 
@@ -92,3 +97,31 @@ def _check_cover(spans: list[tuple[int, int, str]], size: int, path: Path) -> No
         position = end
     if position != size:
         raise InputError(f"{path} has {size - position} bytes that belong to no tensor; fetch it again")
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    """Write a file, floats as bfloat16. A file of that name stays until the new one is whole."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    data = []
+    end = 0
+    for name, values in tensors.items():
+        dtype, stored = _stored(values)
+        header[name] = {
+            "dtype": dtype,
+            "shape": list(values.shape),
+            "data_offsets": [end, end + len(stored)],
+        }
+        end += len(stored)
+        data.append(stored)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    write_whole(path, struct.pack("<Q", len(text)), text, *data)
+
+
+def _stored(values: npt.NDArray[np.generic]) -> tuple[str, bytes]:
+    """A tensor's type and bytes: floats as bfloat16, whole numbers and bits as they are."""
+    if values.dtype.kind == "f":
+        return "BF16", to_bfloat16(values.astype(np.float32)).astype("<u2").tobytes()
+    if values.dtype.kind == "b":
+        return "BOOL", values.astype(np.uint8).tobytes()
+    return "I64", values.astype("<i8").tobytes()

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.errors import InputError
+from forerun.weights.bfloat16 import from_bfloat16
 from forerun.weights.tensor import Tensor
 
 _LAYER = re.compile(r"layers\.(\d+)\.(?:self_attn|mlp)?\.?(\w+)\.(weight|bias)")
@@ -30,8 +31,7 @@ def floats(tensor: Tensor, source: Path) -> npt.NDArray[np.float32]:
     elif tensor.kind == "F16":
         floats = tensor.data.view(np.float16).astype(np.float32)
     elif tensor.kind == "BF16":
-        wide = tensor.data.view(np.uint16).astype(np.uint32)
-        floats = np.left_shift(wide, np.uint32(16)).view(np.float32)
+        floats = from_bfloat16(tensor.data.view(np.uint16))
     else:
         kinds = "vectors must be F32, F16 or BF16"
         raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; {kinds}")

@@ -9,8 +9,6 @@ Tensors come under their original names, as float32 arrays: `fc.weight`, `midlay
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from forerun.files import write_whole
+from forerun.weights.hf_folder import MEDUSA_FILES, write_folder
 
 Floats = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
@@ -57,9 +55,13 @@ class EagleSettings:
 
 @dataclass(frozen=True)
 class MedusaSettings:
-    """What the configuration of Medusa heads says. vocab_size: of the target."""
+    """What the configuration of Medusa heads says.
 
-    target: str
+    target:     as for EAGLE
+    vocab_size: of the target
+    """
+
+    target: str | None
     hidden_size: int
     vocab_size: int
     heads: int
@@ -83,7 +85,7 @@ def save_eagle(
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     }
-    _write(folder, config, {**tensors, **_token_map(settings, tokens)}, "model.safetensors")
+    write_folder(folder, config, {**tensors, **_token_map(settings, tokens)})
 
 
 def save_eagle3(
@@ -134,7 +136,7 @@ def save_eagle3(
             "torch_dtype": "bfloat16",
             "speculators_config": _proposals(settings),
         }
-    _write(folder, config, named, "model.safetensors")
+    write_folder(folder, config, named)
 
 
 def save_medusa(
@@ -145,10 +147,11 @@ def save_medusa(
     layout: Literal["original", "vllm"] = "original",
 ) -> None:
     """Write `config.json` and the weights in bfloat16. Heads that guess some `tokens` only need vLLM's
-    layout."""
+    layout; so do heads that all use the first one's output layer and have none themselves."""
+    shared = sum(name.count(".") == 2 for name in tensors) < settings.heads
     if layout == "original":
-        if tokens is not None:
-            raise ValueError("Medusa's own layout has no map of tokens; use vllm's")
+        if tokens is not None or shared:
+            raise ValueError("Medusa's own layout has no map of tokens, no shared output layer; use vllm's")
         config: dict[str, object] = {
             "medusa_num_heads": settings.heads,
             "medusa_num_layers": settings.blocks,
@@ -156,7 +159,7 @@ def save_medusa(
             "hidden_size": settings.hidden_size,
             "vocab_size": settings.vocab_size,
         }
-        _write(folder, config, dict(tensors), "medusa_lm_head.safetensors")
+        write_folder(folder, config, tensors, MEDUSA_FILES[0])
         return
     named: dict[str, npt.NDArray[np.generic]] = {}
     for name, values in tensors.items():
@@ -174,10 +177,11 @@ def save_medusa(
         "num_heads": settings.heads,
         "num_hidden_layers": settings.blocks,
         "medusa_fc_bias": any(name.endswith(".bias") for name in tensors),
-        "original_lm_head": False,
+        "original_lm_head": shared,
         "base_model_name_or_path": settings.target,
+        "torch_dtype": "bfloat16",
     }
-    _write(folder, config, named, "model.safetensors")
+    write_folder(folder, config, named)
 
 
 def _layer(settings: EagleSettings) -> dict[str, object]:
@@ -225,37 +229,3 @@ def _proposals(settings: EagleSettings) -> dict[str, object]:
         ],
         "verifier": {"name_or_path": settings.target, "architectures": [settings.target_class]},
     }
-
-
-def _write(
-    folder: Path, config: Mapping[str, object], tensors: Mapping[str, npt.NDArray[np.generic]], name: str
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    data = []
-    end = 0
-    for key, values in tensors.items():
-        dtype, stored = _stored(values)
-        header[key] = {
-            "dtype": dtype,
-            "shape": list(values.shape),
-            "data_offsets": [end, end + len(stored)],
-        }
-        end += len(stored)
-        data.append(stored)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    write_whole(folder / name, struct.pack("<Q", len(text)), text, *data)
-    write_whole(folder / "config.json", json.dumps(config, indent=2) + "\n")
-
-
-def _stored(values: npt.NDArray[np.generic]) -> tuple[str, bytes]:
-    """A tensor as safetensors writes it: numbers in bfloat16 (to nearest, ties to even), whole ones and bits
-    as they are."""
-    if values.dtype.kind == "f":
-        bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-        return "BF16", rounded.astype("<u2").tobytes()
-    if values.dtype.kind == "b":
-        return "BOOL", values.astype(np.uint8).tobytes()
-    return "I64", values.astype("<i8").tobytes()
