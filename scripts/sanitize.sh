@@ -62,7 +62,8 @@ loaded=$(checked -c 'import os, forerun._core as core; print(os.path.realpath(co
 [[ $loaded == "$(realpath "$build")"/* ]] || { echo "python loads $loaded instead of the build in $build"; exit 1; }
 
 step "Python tests of the core"
-checked -m pytest -q -p no:cacheprovider tests/unit/test_core_safety.py tests/unit/test_width_invariance.py \
+checked -m pytest -q -p no:cacheprovider tests/unit/test_core_arguments.py tests/unit/test_core_safety.py \
+  tests/unit/test_finite_weights.py tests/unit/test_width_invariance.py \
   tests/unit/test_choice.py tests/unit/test_drafter_suffix.py tests/conformance/test_layer_skip.py
 
 step "damaged headers"
