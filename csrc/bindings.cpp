@@ -38,6 +38,7 @@ namespace forerun {
 void bind_sampling(nb::module_& m);  // bindings_sampling.cpp
 void bind_drafting(nb::module_& m);  // bindings_drafting.cpp
 void bind_heads(nb::module_& m);     // bindings_heads.cpp
+void bind_decoding(nb::module_& m);  // bindings_decoding.cpp
 
 namespace {
 
@@ -202,6 +203,7 @@ NB_MODULE(_core, m) {
           return read_bandwidth(team, static_cast<size_t>(megabytes) << 20, repeats);
         },
         "team"_a, "megabytes"_a = 256, "repeats"_a = 5);
+  bind_decoding(m);
   bind_sampling(m);
   bind_drafting(m);
   bind_heads(m);

@@ -2,9 +2,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "drafting/suffix.h"
 
@@ -37,11 +40,16 @@ void bind_drafting(nb::module_& m) {
       .def("observe", [](SuffixDrafter& self, const std::vector<int32_t>& tokens) { self.observe(tokens.data(), tokens.size()); }, "tokens"_a)
       .def("truncate", &SuffixDrafter::truncate, "length"_a)
       .def("propose",
-           [](SuffixDrafter& self, const Ints& prefix, int nodes, int depth) {
-             SuffixDrafter::Draft draft = self.propose(prefix.data(), prefix.size(), nodes, depth);
-             return nb::make_tuple(draft.tokens, draft.parents, draft.chances);
+           [](SuffixDrafter& self, int nodes, int depth) { return DraftTree(self.last(), self.propose(nullptr, 0, nodes, depth)); },
+           "nodes"_a, "depth"_a, "A tree below the text's last token.")
+      .def("extend",
+           [](SuffixDrafter& self, const DraftTree& tree, int node, int nodes, int depth, const std::string& name) {
+             std::vector<int32_t> prefix;
+             for (const int32_t at : tree.path(node))
+               if (at > 0) prefix.push_back(tree.tokens()[static_cast<size_t>(at)]);
+             return tree.with(node, self.propose(prefix.data(), prefix.size(), nodes, depth), name);
            },
-           "prefix"_a, "nodes"_a, "depth"_a, "Tokens, parents (0: the root) and chances of a tree's nodes.")
+           "tree"_a, "node"_a, "nodes"_a, "depth"_a, "name"_a, "The tree with guesses below a node, by that name.")
       .def_prop_ro("length", &SuffixDrafter::length)
       .def_prop_ro("bytes", &SuffixDrafter::bytes);
 }

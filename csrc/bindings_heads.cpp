@@ -40,8 +40,6 @@ KvType kv_type(const std::string& name) {
   throw std::invalid_argument("no cache type '" + name + "' for a head");
 }
 
-nb::tuple as_tuple(const Draft& draft) { return nb::make_tuple(draft.tokens, draft.parents, draft.chances); }
-
 void check(const Features& features, size_t count, size_t width) {
   if (count > kMostRowsAtOnce || features.size() != count * width) throw std::invalid_argument("observe: features of another shape");
 }
@@ -143,9 +141,9 @@ void bind_heads(nb::module_& m) {
                const Unlocked unlocked;
                draft = self.propose(nodes, depth, least_chance);
              }
-             return as_tuple(draft);
+             return DraftTree(self.last(), draft);
            },
-           "nodes"_a, "depth"_a, "least_chance"_a, "Tokens, parents (0: the root) and chances of a tree's nodes.")
+           "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
       .def_prop_ro("length", &EagleDrafter::length)
       .def_prop_ro("computed", &EagleDrafter::computed)
       .def_prop_ro("logits", [](const EagleDrafter& self) { return as_array(self.logits()); }, nb::rv_policy::reference);
@@ -189,9 +187,9 @@ void bind_heads(nb::module_& m) {
                const Unlocked unlocked;
                draft = self.propose(nodes, depth, least_chance);
              }
-             return as_tuple(draft);
+             return DraftTree(self.last(), draft);
            },
-           "nodes"_a, "depth"_a, "least_chance"_a, "Tokens, parents (0: the root) and chances of a tree's nodes.")
+           "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
       .def_prop_ro("length", &MedusaDrafter::length);
 }
 

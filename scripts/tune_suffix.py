@@ -115,10 +115,10 @@ def replay(drafter: Drafter, policy: Policy, case: Answered, curve: CostCurve) -
         wish = policy.plan(report, len(left) - at)
         proposed = drafter.propose(wish).fit(root, nodes=wish.nodes, depth=wish.depth, vocab_size=1 << 30)
         tree = policy.trim(proposed, 1e-5)
-        children, node, emitted = tree.children, 0, []
+        ids, children, node, emitted = tree.ids, tree.children, 0, []
         while at + len(emitted) < len(left):
             emitted.append(left[at + len(emitted)])
-            node = next((c for c in children[node] if tree.tokens[c] == emitted[-1]), -1)
+            node = next((c for c in children[node] if ids[c] == emitted[-1]), -1)
             if node < 0:
                 break
         drafter.observe(emitted, None)

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "decoding/tree.h"
 #include "kernels/kernels.h"
 #include "sampling/settings.h"
 
@@ -13,12 +14,6 @@ namespace forerun {
 struct HeadGuess {
   int32_t token;  // of the target
   float chance;   // that the target says it
-};
-
-// A draft. Guess i is node i + 1 of the tree; parents: 0 is the root.
-struct Draft {
-  std::vector<int32_t> tokens, parents;
-  std::vector<float> chances;  // that the text goes through the node
 };
 
 class Candidates {

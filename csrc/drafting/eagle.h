@@ -66,6 +66,7 @@ class EagleDrafter {
   Draft propose(int nodes, int depth, float least_chance);
 
   int length() const { return static_cast<int>(text_.size()); }
+  int32_t last() const { return text_.empty() ? 0 : text_.back(); }  // token of the text
   int computed() const { return cache_.length(); }
   int features() const { return head_->features(); }
   // Logits of the token that follows the text, as the last proposal had them, [outputs]; empty if there are none.

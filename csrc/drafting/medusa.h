@@ -47,6 +47,7 @@ class MedusaDrafter {
   // The most probable tree of at most `nodes` guesses, a depth a head. A path's chance is the product of its guesses'.
   Draft propose(int nodes, int depth, float least_chance);
   int length() const { return static_cast<int>(text_.size()); }
+  int32_t last() const { return text_.empty() ? 0 : text_.back(); }  // token of the text
   int hidden() const { return heads_->hidden(); }
 
  private:

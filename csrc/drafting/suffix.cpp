@@ -180,7 +180,7 @@ void SuffixDrafter::truncate(size_t length) {
   observe(kept.data(), kept.size());
 }
 
-SuffixDrafter::Draft SuffixDrafter::propose(const int32_t* prefix, size_t prefix_length, int nodes, int depth) {
+Draft SuffixDrafter::propose(const int32_t* prefix, size_t prefix_length, int nodes, int depth) {
   struct Candidate {
     double chance;
     int64_t made;  // earlier ones first among equals

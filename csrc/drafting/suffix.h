@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "decoding/tree.h"
+
 namespace forerun {
 
 // The suffix automaton (Blumer et al. 1985) of one or several texts, grown token by token in constant amortised time. A
@@ -79,11 +81,6 @@ struct SuffixConstants {
 // Inserted and dropped tokens are not followed: on the package's own prompts they are too rare to help.
 class SuffixDrafter {
  public:
-  struct Draft {
-    std::vector<int32_t> tokens, parents;  // node i + 1 of the tree; parents: 0 is the root
-    std::vector<float> chances;            // that the text goes through the node
-  };
-
   // Throws invalid_argument for constants that are no numbers of their kind.
   SuffixDrafter(std::shared_ptr<const SuffixIndex> past, const SuffixConstants& constants);
 
@@ -92,6 +89,7 @@ class SuffixDrafter {
   // What may follow the text and then `prefix`.
   Draft propose(const int32_t* prefix, size_t prefix_length, int nodes, int depth);
   size_t length() const { return text_.size(); }
+  int32_t last() const { return text_.empty() ? 0 : text_.back(); }  // token of the text
   size_t bytes() const;
 
  private:

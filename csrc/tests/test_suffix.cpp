@@ -60,7 +60,7 @@ void drafts(std::mt19937& random, int alphabet, int size) {
     }
     check(drafter.length() == length, "a text has another length than it should");
     const int nodes = static_cast<int>(random() % 20), depth = static_cast<int>(random() % 9);
-    const SuffixDrafter::Draft draft = drafter.propose(prefix.data(), prefix.size(), nodes, depth);
+    const Draft draft = drafter.propose(prefix.data(), prefix.size(), nodes, depth);
     check(draft.tokens.size() <= static_cast<size_t>(nodes), "a draft is larger than asked for");
     std::vector<int> depths(1, 0);
     float before = 1;
@@ -79,7 +79,7 @@ void detour() {
   SuffixDrafter drafter(nullptr, constants(0.02));
   const std::vector<int32_t> text = {1, 2, 3, 4, 5, 6, 0, 1, 2, 3}, replaced = {9};
   drafter.observe(text.data(), text.size());
-  const SuffixDrafter::Draft draft = drafter.propose(replaced.data(), replaced.size(), 2, 2);
+  const Draft draft = drafter.propose(replaced.data(), replaced.size(), 2, 2);
   check(draft.tokens == std::vector<int32_t>{5, 6}, "a passage does not go on after a token that differs");
 }
 

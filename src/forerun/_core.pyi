@@ -5,7 +5,7 @@ MemoryError, a cache that another thread is using RuntimeError. All may be calle
 one team take turns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,152 @@ class Model:
     @property
     def profile(self) -> dict[str, float]: ...
 
+class DraftTree:
+    """Guesses for what follows the last emitted token. Not to be changed.
+
+    Node 0, the root, is the last emitted token itself: it is in no cache yet. Node i > 0 guesses the token
+    after its parent, and parents come before their children. Siblings may repeat a token: the first wins.
+
+        tokens  = [the, cat, sat, dog]          the --- cat --- sat
+        parents = [ -1,   0,   1,   0]              `-- dog
+
+    Lists, tuples and arrays are made each time they are asked for.
+
+    Args:
+        tokens: int [n]. What is no int32 becomes -1: `fit` drops such nodes before anything is computed.
+        parents: int [n]; parents[0] = -1 and 0 <= parents[i] < i.
+        origins: who drafted each node, [n] names, or empty: the drafter that proposed the tree.
+        proposals: for the rejection rule: node -> float64 [vocabulary], the distribution its children were
+            drawn from, one after the other without replacement, in the order of their indices. A node that is
+            missing here had its children chosen, not drawn (each is a point mass). The coupled rule never
+            looks.
+        chances: float [n], the drafter's own opinion how probable it is that the text goes through a node
+            (1 at the root, never above the parent's), or None.
+
+    Raises:
+        ValueError: the arrays are not such a tree.
+    """
+
+    def __init__(
+        self,
+        tokens: npt.ArrayLike,
+        parents: npt.ArrayLike,
+        origins: Sequence[str] = (),
+        proposals: Mapping[int, Doubles] = ...,
+        chances: npt.ArrayLike | None = None,
+    ) -> None: ...
+    @staticmethod
+    def chain(root: int, guesses: npt.ArrayLike = ...) -> DraftTree:
+        """One branch: `guesses[0]` follows the root, and so on. Without guesses, plain decoding."""
+    def __len__(self) -> int: ...
+    @property
+    def ids(self) -> list[int]:
+        """The tokens."""
+    @property
+    def above(self) -> list[int]:
+        """The parents."""
+    @property
+    def odds(self) -> list[float] | None:
+        """The chances."""
+    @property
+    def origins(self) -> tuple[str, ...]: ...
+    @property
+    def proposals(self) -> dict[int, Doubles]: ...
+    @property
+    def drawn(self) -> bool:
+        """Whether there are proposals."""
+    @property
+    def tokens(self) -> Ints: ...
+    @property
+    def parents(self) -> Ints: ...
+    @property
+    def chances(self) -> Floats | None: ...
+    @property
+    def depths(self) -> list[int]:
+        """[n]: steps from the root, which has depth 0."""
+    @property
+    def children(self) -> list[list[int]]:
+        """[n] lists: each node's children in the order of their indices."""
+    def path(self, node: int) -> list[int]:
+        """Node indices from the root to `node`, both included."""
+    def only(self, nodes: Sequence[int]) -> DraftTree:
+        """The tree of these nodes, in ascending order: the root is among them, and with each its parent."""
+    def fit(self, root: int, *, nodes: int, depth: int, vocab_size: int) -> DraftTree:
+        """This tree made safe to verify: whatever a drafter proposed, what is left can be computed.
+
+        The root becomes `root`. Nodes below `depth`, nodes with tokens outside the vocabulary, the nodes
+        under either, and whatever then exceeds `nodes` (the root not counted) are dropped.
+        """
+    def named(self, name: str) -> DraftTree:
+        """With origins and chances, if it had none: an unknown chance halves with each depth."""
+
+def merge(first: DraftTree, second: DraftTree, nodes: int) -> DraftTree:
+    """The nodes of both trees, at most the `nodes` most probable below the root. A node that both have is
+    the one's that is surer of it. Both are `named`.
+
+    Drawn candidates are left as they are (others beside them would need a rule of their own), and dropped for
+    a first tree that promises an accepted guess.
+    """
+
+def likely_leaf(tree: DraftTree) -> int:
+    """The leaf that a walk along the most probable children comes to."""
+
+class CostCurve:
+    """t(n), seconds of a target forward over n rows, as measured beforehand, kept right by what the steps of
+    a generation really take (contexts grow, machines get busy).
+
+    Args:
+        points: seconds by rows, at least for one row; between them t is linear, beyond them it goes on as
+            between the last two (or in proportion, if there is only one).
+        most: the widest forward asked about.
+    """
+
+    def __init__(self, points: Mapping[int, float], most: int = 64) -> None: ...
+    @property
+    def most(self) -> int: ...
+    def __call__(self, n: int) -> float: ...
+    def saw(self, n: int, seconds: float) -> None:
+        """A forward over n rows took so long. It tells of widths near by, too: none stays wrong for not being
+        tried."""
+
+class Judged:
+    """A tree, and what its nodes are likely to come to."""
+
+    @property
+    def chances(self) -> list[float]:
+        """[n]: that the text goes through a node, 1 at the root."""
+    def worth_most(self, curve: CostCurve, price: float) -> list[int]:
+        """The nodes but the root that are worth most verified, ascending; see `core.cost_budget`. Drawn
+        candidates are kept or dropped a whole depth at a time."""
+    def worth(self, kept: Sequence[int], curve: CostCurve, price: float) -> float:
+        """Tokens that verifying these nodes gives, less what it costs."""
+    def part_of(
+        self, name: str, kept: Sequence[int], curve: CostCurve, price: float, without: float
+    ) -> tuple[list[float], int]:
+        """One drafter's part of `kept`: tokens that its nodes are worth, by depth, as deep as it guessed, and
+        how many they are. Together they gain no more than `kept` is worth beyond `without`, what could be had
+        without that drafter."""
+
+class Records:
+    """What became of guesses, by kind: their drafter, and how sure it was in tenths (where it has no opinion,
+    how deep they are).
+
+    Args:
+        reliance: the part of what drafters promise that comes true, before anything is known of them.
+    """
+
+    def __init__(self, reliance: float = 1.0) -> None: ...
+    @property
+    def reliance(self) -> float: ...
+    def begin(self) -> None:
+        """Another text begins."""
+    def judge(self, tree: DraftTree) -> Judged:
+        """Of drawn candidates the chances depend on their depths alone: which are verified must not depend on
+        what was drawn."""
+    def learn(self, judged: Judged, tokens: Sequence[int]) -> str | None:
+        """The text went on with `tokens` after the tree's root. Who guessed the first of them ("" in a tree
+        without origins), or None."""
+
 class SamplingSettings:
     """How a text's tokens are chosen; `sampling/fused.py` makes it from a pipeline."""
 
@@ -206,8 +352,10 @@ class SuffixDrafter:
     ) -> None: ...
     def observe(self, tokens: Ints | Sequence[int]) -> None: ...
     def truncate(self, length: int) -> None: ...
-    def propose(self, prefix: Ints, nodes: int, depth: int) -> tuple[list[int], list[int], list[float]]:
-        """What may follow the text and then `prefix`: tokens, parents (0: the root) and chances of nodes."""
+    def propose(self, nodes: int, depth: int) -> DraftTree:
+        """A tree below the text's last token."""
+    def extend(self, tree: DraftTree, node: int, nodes: int, depth: int, name: str) -> DraftTree:
+        """The tree with at most `nodes` guesses more below `node`, by that name."""
     @property
     def length(self) -> int: ...
     @property
@@ -275,10 +423,8 @@ class EagleDrafter:
         """Tokens that follow, and the features of the token before each, [n, ...]; None for the first.
         Without `reads` nothing is computed of them until a proposal is asked for."""
     def truncate(self, length: int) -> None: ...
-    def propose(
-        self, nodes: int, depth: int, least_chance: float
-    ) -> tuple[list[int], list[int], list[float]]:
-        """Tokens, parents (0: the root) and chances of a tree's nodes."""
+    def propose(self, nodes: int, depth: int, least_chance: float) -> DraftTree:
+        """A tree below the text's last token."""
     @property
     def length(self) -> int: ...
     @property
@@ -303,9 +449,7 @@ class MedusaDrafter:
     def begin(self) -> None: ...
     def observe(self, tokens: Sequence[int], features: Floats | None, reads: bool = True) -> None: ...
     def truncate(self, length: int) -> None: ...
-    def propose(
-        self, nodes: int, depth: int, least_chance: float
-    ) -> tuple[list[int], list[int], list[float]]:
-        """Tokens, parents (0: the root) and chances of a tree's nodes."""
+    def propose(self, nodes: int, depth: int, least_chance: float) -> DraftTree:
+        """A tree below the text's last token."""
     @property
     def length(self) -> int: ...

@@ -142,13 +142,13 @@ def test_eagle_heads(name: str, tmp_path: Path) -> None:
         difference = np.linalg.norm(ours - theirs[end - 2].numpy()) / np.linalg.norm(theirs[end - 2].numpy())
         assert difference < 1e-4
 
-    tokens, parents, chances = drafter.propose(14, 4, 0.0)
-    assert len(tokens) == 14
+    tree = drafter.propose(14, 4, 0.0)
+    tokens, chances = tree.ids, tree.odds
+    assert len(tree) == 15
+    assert chances is not None
     deepest = 0
-    for node in range(14):
-        path = [node]
-        while parents[path[0]]:
-            path.insert(0, parents[path[0]] - 1)
+    for node in range(1, 15):
+        path = tree.path(node)[1:]
         deepest = max(deepest, len(path))
         with torch.no_grad():
             text, known, chance = torch.tensor(TEXT[1:]).long(), states, 1.0

@@ -75,11 +75,9 @@ def test_logits_and_chains(kind: type[Eagle] | type[Eagle3], layout: str, tmp_pa
 
 def _chain(drafter: _core.EagleDrafter) -> list[tuple[int, float]]:
     """The two likeliest tokens in a row, each with its chance after the one before."""
-    tokens, parents, chances = drafter.propose(40, 2, 0.0)
-    node = 1 + int(np.argmax([c if p == 0 else 0 for p, c in zip(parents, chances, strict=True)]))
-    below = [i for i, parent in enumerate(parents) if parent == node]
-    best = max(below, key=lambda i: chances[i])
-    return [
-        (int(tokens[node - 1]), float(chances[node - 1])),
-        (int(tokens[best]), chances[best] / chances[node - 1]),
-    ]
+    tree = drafter.propose(40, 2, 0.0)
+    tokens, children, chances = tree.ids, tree.children, tree.odds
+    assert chances is not None
+    node = max(children[0], key=chances.__getitem__)
+    best = max(children[node], key=chances.__getitem__)
+    return [(tokens[node], chances[node]), (tokens[best], chances[best] / chances[node])]

@@ -84,8 +84,8 @@ def test_steps_set_a_wrong_curve_right(wrong: dict[int, float]) -> None:
         budget, tokens, ms = CostBudget(CostCurve(known), 16, 16), 0, 0.0
         for step in range(60):
             budget.plan(Report(), 1000)
-            tree = DraftTree.made(
-                list(range(17)), list(range(-1, 16)), ("d",) * 17, odds=[0.85**depth for depth in range(17)]
+            tree = DraftTree(
+                list(range(17)), list(range(-1, 16)), ("d",) * 17, {}, [0.85**depth for depth in range(17)]
             )
             kept = budget.trim(tree, 0.0)
             right = (2, 12, 4, 8)[step % 4]

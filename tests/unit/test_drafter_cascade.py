@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forerun._core import likely_leaf, merge
 from forerun.core.protocols import Budget
 from forerun.core.tree import DraftTree, FloatArray, IntArray
-from forerun.drafters.cascade import CascadeDrafter, likely_leaf, merge
+from forerun.drafters.cascade import CascadeDrafter
 from forerun.drafters.lookup import LookupDrafter
 
 

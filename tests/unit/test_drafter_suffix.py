@@ -296,7 +296,7 @@ def test_memory_and_periodic_texts() -> None:
         index.observe(text.astype(np.int32))
         assert index.length == 30_000
         assert index.bytes / index.length < most
-        index.propose(np.zeros(0, dtype=np.int32), 16, 16)
+        index.propose(16, 16)
 
 
 def test_nothing_is_kept_in_python() -> None:

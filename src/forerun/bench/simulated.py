@@ -55,4 +55,4 @@ class SimulatedDrafter:
         wrong = self._draw.random(len(guesses)) >= self._acceptance
         guesses[wrong] = (guesses[wrong] + 1) % self._vocab
         tree = DraftTree.chain(self._last, guesses.tolist())
-        return DraftTree.made(tree.ids, tree.above, odds=[self._acceptance**depth for depth in tree.depths])
+        return DraftTree(tree.ids, tree.above, chances=[self._acceptance**depth for depth in tree.depths])

@@ -183,12 +183,11 @@ class Pace:
         self.asked = Budget(min(budget.nodes, enough), depth, budget.beside)
         return self.asked
 
-    def gained(self, gains: list[float], reached: int, nodes: int) -> None:
+    def gained(self, gains: list[float], nodes: int) -> None:
         """What came of asking, if it was asked. It took the time since: guesses must be judged, too.
 
         Args:
-            gains: tokens that its guesses are worth, by depth.
-            reached: how deep its tree is.
+            gains: tokens that its guesses are worth, by depth, as deep as its tree is.
             nodes: of its guesses that are verified.
         """
         if self.asked is None:
@@ -200,7 +199,8 @@ class Pace:
         if nodes or account.nodes:
             account.nodes += (nodes - account.nodes) * (WEIGHT if account.nodes else 1.0)
         if self._steps > 1:
-            each, reached = self._seconds / max(reached, 1), max(reached, 1)
+            reached = max(len(gains), 1)
+            each = self._seconds / reached
             account.add(
                 promised(self.asked.beside),
                 gains + [0.0] * (asked - len(gains)),
@@ -218,7 +218,8 @@ def promised(tree: DraftTree | None) -> int:
     """How much a tree promises, in steps of PROMISES."""
     if tree is None or len(tree) == 1:
         return 0
-    if tree.proposals or tree.odds is None:
+    odds = tree.odds
+    if tree.drawn or odds is None:
         return 1
-    accepted = sum(tree.odds) - tree.odds[0]
+    accepted = sum(odds) - odds[0]
     return sum(accepted > bound for bound in PROMISES)

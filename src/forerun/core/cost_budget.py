@@ -29,9 +29,6 @@ from forerun.core.protocols import Budget
 from forerun.core.report import Report
 from forerun.core.tree import DraftTree
 
-EDGE = 0.05
-"""Guesses are verified if they promise at least so many tokens more than they cost: less is noise."""
-
 PROBE = Budget(2, 2)
 """Guesses a step of drafters that are watched but not verified."""
 
@@ -96,12 +93,12 @@ class CostBudget:
         self._judged, kept = None, []
         if len(tree) > 1:
             self._judged = self._known.records.judge(tree)
-            kept = self._worth_most(tree, self._judged.chances)
+            kept = self._judged.worth_most(self._curve, self._price)
         self._pays = bool(kept)
         for pace in self._paces:
             if pace.asked is not None:
-                self._tell(pace, pace.asked, tree, kept)
-        return tree.only([0, *sorted(kept)])
+                self._tell(pace, pace.asked, kept)
+        return tree.only([0, *kept])
 
     def learn(self, tree: DraftTree, tokens: Sequence[int], rows: int, seconds: float | None) -> None:
         """What came of a step.
@@ -120,58 +117,19 @@ class CostBudget:
         self._tokens = RECENT * self._tokens + len(tokens)
         self._seconds = RECENT * self._seconds + spent
         self._price = max(self._tokens / self._seconds, 1.0 / plain)
-        path = []
+        guesser = None
         if self._judged is not None:
-            path = self._known.records.learn(tree, self._judged, tokens)
+            guesser = self._known.records.learn(self._judged, tokens)
         for pace in self._paces:
-            right = bool(path) and (not tree.origins or tree.origins[path[0]] == pace.name)
-            pace.passed(spent, right)
+            pace.passed(spent, guesser in ("", pace.name))
 
-    def _worth_most(self, tree: DraftTree, chances: Sequence[float]) -> list[int]:
-        """The nodes to verify, the likeliest first."""
-        order = sorted(range(1, len(tree)), key=chances.__getitem__, reverse=True)
-        best, value, expected = 0, EDGE, 0.0
-        beyond = self._curve.beyond_plain(len(order))
-        for k, (node, seconds) in enumerate(zip(order, beyond, strict=True), start=1):
-            expected += chances[node]
-            worth = expected - self._price * seconds
-            if worth > value and not (tree.proposals and k < len(order) and self._tied(chances, order, k)):
-                best, value = k, worth
-        return order[:best]
-
-    def _tied(self, chances: Sequence[float], order: list[int], k: int) -> bool:
-        """Whether a cut after k nodes would look at what was drawn: candidates that were drawn (for the
-        rejection rule) are kept or dropped a whole depth at a time."""
-        return chances[order[k - 1]] == chances[order[k]]
-
-    def _tell(self, pace: Pace, asked: Budget, tree: DraftTree, kept: list[int]) -> None:
+    def _tell(self, pace: Pace, asked: Budget, kept: list[int]) -> None:
         """A drafter that was asked: what its part of `kept` is worth, beyond what there was without it."""
-        own = [node for node in range(1, len(tree)) if not tree.origins or tree.origins[node] == pace.name]
-        depths = tree.depths
-        reached = max((depths[node] for node in own), default=0)
-        gains = [0.0] * reached
-        mine = sorted(set(own).intersection(kept))
-        if mine and self._judged is not None:
-            row = self._row_price(len(kept))
-            for node in mine:
-                gains[depths[node] - 1] += self._judged.chances[node] - row
-            whole = self._worth(kept, self._judged.chances)
-            part = max(whole - self._worth_without(asked.beside), 0.0) / max(sum(gains), 1e-9)
-            gains = [gain * min(part, 1.0) for gain in gains]
-        pace.gained(gains, reached, len(mine))
-
-    def _row_price(self, rows: int) -> float:
-        """Tokens that one of so many rows costs."""
-        return self._price * (self._curve(1 + rows) - self._curve(1)) / rows
-
-    def _worth(self, kept: list[int], chances: Sequence[float]) -> float:
-        """Tokens that verifying these nodes gives, less what it costs."""
-        gain = sum(chances[node] for node in kept)
-        return gain - len(kept) * self._row_price(len(kept)) if kept else 0.0
-
-    def _worth_without(self, tree: DraftTree | None) -> float:
-        """The same for a tree that was not verified."""
-        if tree is None or len(tree) == 1:
-            return 0.0
-        chances = self._known.records.judge(tree).chances
-        return self._worth(self._worth_most(tree, chances), chances)
+        if self._judged is None:
+            pace.gained([], 0)
+            return
+        without = 0.0
+        if kept and asked.beside is not None and len(asked.beside) > 1:
+            beside = self._known.records.judge(asked.beside)
+            without = beside.worth(beside.worth_most(self._curve, self._price), self._curve, self._price)
+        pace.gained(*self._judged.part_of(pace.name, kept, self._curve, self._price, without))

@@ -15,9 +15,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from forerun._core import merge
 from forerun.core.protocols import Budget, Drafter
 from forerun.core.tree import DraftTree, FloatArray, IntArray
-from forerun.drafters.cascade import Extender, merge, named
+from forerun.drafters.cascade import Extender
 from forerun.errors import ForerunError
 
 NAME = "grammar"
@@ -101,15 +102,17 @@ class GuidedDrafter:
         tokens, chances = self._likely(text, min(budget.nodes, budget.depth))
         if not tokens:
             return self._pruned(self._drafter.propose(budget))
-        chain = DraftTree.chain(int(text[-1]), tokens)
-        chain = DraftTree.made(chain.ids, chain.above, (NAME,) * len(chain), odds=[1.0, *chances])
+        length = len(tokens) + 1
+        chain = DraftTree(
+            [int(text[-1]), *tokens], list(range(-1, length - 1)), (NAME,) * length, chances=[1.0, *chances]
+        )
         left = Budget(budget.nodes - len(tokens), budget.depth - len(tokens))
         if left.nodes <= 0 or left.depth <= 0:
             return chain
         if isinstance(self._drafter, Extender):
             return self._pruned(self._drafter.extend(chain, len(tokens), left))
         guesses = self._drafter.propose(Budget(budget.nodes, budget.depth, chain))
-        return self._pruned(merge(chain, named(guesses, self.name), budget.nodes))
+        return self._pruned(merge(chain, guesses.named(self.name), budget.nodes))
 
     def _append(self, tokens: Sequence[int]) -> None:
         end = self._length + len(tokens)
@@ -165,14 +168,14 @@ class GuidedDrafter:
         Drawn candidates stay, all of them: the rejection rule refuses the forbidden ones, and must see them
         to know what is left.
         """
-        if len(tree) == 1 or tree.proposals:
+        if len(tree) == 1 or tree.drawn:
             return tree
-        text = self._text[: self._length]
+        text, ids = self._text[: self._length], tree.ids
         kept = {0}
         for leaf, children in enumerate(tree.children):
             if not children:
                 path = tree.path(leaf)
-                fits = self._constraint.fitting(text, tree.tokens[path[1:]].tolist())
+                fits = self._constraint.fitting(text, [ids[node] for node in path[1:]])
                 kept.update(path[: fits + 1])
         return tree if len(kept) == len(tree) else tree.only(sorted(kept))
 

@@ -53,7 +53,6 @@ class HeadDrafter:
         self._core = core
         self._least = least_chance
         self._reads = reads
-        self._last = 0
         self._reading = 0.0  # tokens for which it still reads along
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
@@ -65,7 +64,6 @@ class HeadDrafter:
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
         """`features` None: they are unknown, and the text before is lost to the head."""
         if len(tokens):
-            self._last = int(tokens[-1])
             self._core.observe(tokens, features, self._reading > 0)
             self._reading -= len(tokens)
 
@@ -76,5 +74,4 @@ class HeadDrafter:
 
     def propose(self, budget: Budget) -> DraftTree:
         self._reading = WINDOW
-        tokens, parents, chances = self._core.propose(budget.nodes, budget.depth, self._least)
-        return DraftTree.made([self._last, *tokens], [-1, *parents], odds=[1.0, *chances])
+        return self._core.propose(budget.nodes, budget.depth, self._least)

@@ -106,11 +106,11 @@ class Growing:
     def only(self, nodes: list[int]) -> DraftTree:
         """The tree of these nodes, ascending, the root first and every node's parent among them."""
         place = {node: at for at, node in enumerate(nodes)}
-        return DraftTree.made(
+        return DraftTree(
             [self.tokens[node] for node in nodes],
             [place.get(self.parents[node], -1) for node in nodes],
             proposals={place[node]: q for node, q in self.proposals.items() if node in place},
-            odds=[self.chances[node] for node in nodes],
+            chances=[self.chances[node] for node in nodes],
         )
 
 

@@ -12,13 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-import numpy as np
-
 from forerun import _core
 from forerun.core.protocols import Budget
 from forerun.core.tree import DraftTree, FloatArray, IntArray
-
-NO_TOKENS: IntArray = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True)
@@ -70,33 +66,18 @@ class SuffixDrafter:
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
         self._index = _core.SuffixDrafter(self._past, **asdict(self._constants))
         self._index.observe(tokens)
-        self._last = int(tokens[-1])
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
         if len(tokens):
             self._index.observe(tokens)
-            self._last = int(tokens[-1])
 
     def propose(self, budget: Budget) -> DraftTree:
-        tokens, parents, chances = self._index.propose(NO_TOKENS, budget.nodes, budget.depth)
-        if not tokens:
-            return DraftTree.made([self._last], [-1], odds=[1.0])
-        return DraftTree.made([self._last, *tokens], [-1, *parents], odds=[1.0, *chances])
+        return self._index.propose(budget.nodes, budget.depth)
 
     def extend(self, tree: DraftTree, node: int, budget: Budget) -> DraftTree:
         """`tree` with at most `budget.nodes` guesses more, which follow `node` and are at most `budget.depth`
         below it."""
-        prefix = tree.tokens[tree.path(node)[1:]]
-        tokens, parents, chances = self._index.propose(prefix, budget.nodes, budget.depth)
-        n = len(tree)
-        odds = [1.0] * n if tree.odds is None else tree.odds
-        return DraftTree.made(
-            tree.ids + tokens,
-            tree.above + [node if parent == 0 else parent + n - 1 for parent in parents],
-            (tree.origins or (self.name,) * n) + (self.name,) * len(tokens),
-            tree.proposals,
-            odds + [odds[node] * chance for chance in chances],
-        )
+        return self._index.extend(tree, node, budget.nodes, budget.depth, self.name)
 
     def truncate(self, length: int) -> None:
         """Makes the index again: a microsecond a token."""
