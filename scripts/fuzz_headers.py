@@ -1,11 +1,12 @@
-"""Damage the headers of small real models, thousands of ways, and open what is left.
+"""Damage small models, tokenizers and drafting heads, thousands of ways, and open what is left.
 
     python scripts/fuzz_headers.py [--cases 4000] [--seed 0] [--load] [--keep FOLDER]
 
-Every case must end in a checkpoint, all of whose bytes can be read, or in an InputError of one line. Anything
-else is a finding: another exception, a warning, a case that takes more than five seconds of a processor, or a
-large allocation (the address space is limited). With --load, checkpoints that open are also handed to the CPU
-backend; scripts/sanitize.sh does that with a C++ core built with AddressSanitizer.
+What is damaged is the files' headers, and their JSON. Every case must end in a model or a head, all of whose
+bytes can be read, or a tokenizer that can be used, or in an InputError of one line. Anything else is a
+finding: another exception, a warning, a case that takes more than five seconds of a processor, or a large
+allocation (the address space is limited). With --load, models that open are also handed to the CPU backend;
+scripts/sanitize.sh does that with a C++ core built with AddressSanitizer.
 """
 
 from __future__ import annotations
@@ -30,14 +31,20 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
 
 import gguf
 from small_models import add_tensors, finish, gguf_writer, shapes, write_folder
 
+from forerun import text
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
-from forerun.models.checkpoint import open_checkpoint
+from forerun.models.checkpoint import Checkpoint, open_checkpoint
+from forerun.models.heads import open_head
+from forerun.text.chat import render
+from support.heads import Sizes
+from support.tiny import Tiny, write_tiny_gguf, write_tiny_hf
 
 PATIENCE = 5  # seconds of processor time a case may take
 ADDRESS_SPACE = 6 << 30  # bytes
@@ -78,12 +85,14 @@ VALUES += [
 
 @dataclass(frozen=True)
 class Subject:
-    """A whole model: `model` is what to open, `target` the file to damage in its first `header` bytes."""
+    """What is whole: a "model" or a "head" to open, or a "tokenizer" to use (`what`); `model` is its file or
+    folder, `target` the file to damage in its first `header` bytes."""
 
     name: str
     model: Path
     target: Path
     header: int
+    what: str = "model"
 
 
 def flip(raw: bytearray, at: random.Random) -> bytearray:
@@ -187,28 +196,42 @@ def subjects(folder: Path) -> list[Subject]:
             writer.add_array("general.tags", ["a", "b"])
             writer.add_bool("tokenizer.ggml.add_bos_token", True)
         finish(writer)
-        start = min(tensor.data_offset for tensor in gguf.GGUFReader(path).tensors)
-        found.append(Subject(path.stem, path, path, start))
+        found.append(Subject(path.stem, path, path, gguf_header(path)))
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     scaling["original_max_position_embeddings"] = 64
     for family in ("llama", "qwen3"):
         model = write_folder(
             folder / family, family, tied=True, kind="BF16", config={"rope_scaling": scaling}
         )
-        target = model / "model.safetensors"
-        (length,) = struct.unpack("<Q", target.read_bytes()[:8])
-        found.append(Subject(f"{family}/model.safetensors", model, target, 8 + length))
-        found.append(whole(family, model, "config.json"))
+        found += [weights(family, model), whole(family, model, "config.json")]
     model = write_folder(folder / "shards", "qwen2", tied=True, kind="F16", shards=3)
     (model / "generation_config.json").write_text('{"eos_token_id": [2, 3], "temperature": 0.6}')
     found += [
         whole("shards", model, name) for name in ("model.safetensors.index.json", "generation_config.json")
     ]
+    tiny = Tiny(hidden=64, inner=64, heads=2, kv_heads=1, head_dim=32, layers=1)
+    path = write_tiny_gguf(folder / "tokenizer.gguf", tiny)
+    found.append(Subject(path.stem, path, path, gguf_header(path), "tokenizer"))
+    model = write_tiny_hf(folder / "tokenizer", tiny)
+    found += [whole("tokenizer", model, f"tokenizer{end}.json", "tokenizer") for end in ("", "_config")]
+    for name, head in (("eagle3", Sizes().eagle3(embedding=True)), ("medusa", Sizes().vllm_medusa())):
+        model = head.save(folder / name)
+        found += [weights(name, model, "head"), whole(name, model, "config.json", "head")]
     return found
 
 
-def whole(name: str, model: Path, file: str) -> Subject:
-    return Subject(f"{name}/{file}", model, model / file, (model / file).stat().st_size)
+def gguf_header(path: Path) -> int:
+    return min(tensor.data_offset for tensor in gguf.GGUFReader(path).tensors)
+
+
+def weights(name: str, model: Path, what: str = "model") -> Subject:
+    file = model / "model.safetensors"
+    (length,) = struct.unpack("<Q", file.read_bytes()[:8])
+    return Subject(f"{name}/{file.name}", model, file, 8 + length, what)
+
+
+def whole(name: str, model: Path, file: str, what: str = "model") -> Subject:
+    return Subject(f"{name}/{file}", model, model / file, (model / file).stat().st_size, what)
 
 
 def damaged(subject: Subject, pristine: bytes, at: random.Random) -> bytes:
@@ -230,23 +253,38 @@ def damaged(subject: Subject, pristine: bytes, at: random.Random) -> bytes:
     return bytes(prefix + header) + rest
 
 
-def attempt(model: Path, load: bool) -> str:
-    """Open a model and read all its bytes: 'opened' or 'refused'."""
+def attempt(subject: Subject, load: bool) -> str:
+    """Open what a subject is: 'opened' or 'refused'."""
     try:
-        checkpoint = open_checkpoint(model)
-        if load:
-            from forerun.backends.cpu.load import load_backend
+        if subject.what == "head":
+            tensors = open_head(subject.model).tensors
+        else:
+            checkpoint = open_checkpoint(subject.model)
+            tensors = checkpoint.tensors
+            if subject.what == "tokenizer":
+                use_tokenizer(checkpoint)
+            elif load:
+                from forerun.backends.cpu.load import load_backend
 
-            load_backend(checkpoint, threads=1)
+                load_backend(checkpoint, threads=1)
+            if not np.isfinite(checkpoint.config.inv_freq).all():
+                raise RuntimeError("a frequency is not finite")
     except InputError as error:
         if not str(error).isprintable() or not str(error) or len(str(error)) > 600:
             raise RuntimeError(f"not one clear line: {str(error)!r}") from error
         return "refused"
-    for tensor in checkpoint.tensors.values():
+    for tensor in tensors.values():
         int(np.bitwise_xor.reduce(tensor.data))
-    if not np.isfinite(checkpoint.config.inv_freq).all():
-        raise RuntimeError("a frequency is not finite")
     return "opened"
+
+
+def use_tokenizer(checkpoint: Checkpoint) -> None:
+    """There, back, and in a chat."""
+    gguf_file = checkpoint.format == "gguf"
+    tokenizer = text.from_gguf(checkpoint.metadata) if gguf_file else text.from_folder(checkpoint.path)
+    tokenizer.decode(tokenizer.encode("the other 日本\n", add_special=True)).encode()
+    if tokenizer.chat_template is not None:
+        render(tokenizer, [{"role": "user", "content": "hello"}]).encode()
 
 
 def expired(signal_number: int, frame: object) -> None:
@@ -270,7 +308,7 @@ def main() -> int:
         found = subjects(Path(room))
         pristine = [subject.target.read_bytes() for subject in found]
         for subject in found:
-            if attempt(subject.model, chosen.load) != "opened":
+            if attempt(subject, chosen.load) != "opened":
                 raise SystemExit(f"the undamaged {subject.name} does not open")
         for case in range(chosen.cases):
             at = random.Random(f"{chosen.seed}/{case}")
@@ -280,7 +318,7 @@ def main() -> int:
             begin = time.perf_counter()
             signal.setitimer(signal.ITIMER_PROF, PATIENCE)
             try:
-                outcomes[subject.name, attempt(subject.model, chosen.load)] += 1
+                outcomes[subject.name, attempt(subject, chosen.load)] += 1
             except Exception:
                 findings += 1
                 print(f"case {case} of seed {chosen.seed}, {subject.name}:\n{traceback.format_exc()}")

@@ -88,7 +88,12 @@ def write_safetensors(path: Path, named: Iterable[tuple[str, tuple[int, ...]]], 
         entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [begin, end]}
     header = json.dumps(entries).encode()
     header += b" " * (-len(header) % 8)
-    path.write_bytes(struct.pack("<Q", len(header)) + header + np.random.default_rng(0).bytes(end))
+    path.write_bytes(struct.pack("<Q", len(header)) + header + finite_bytes(end).tobytes())
+
+
+def finite_bytes(count: int) -> np.ndarray:
+    """Random bytes that are finite floats, of whatever width: none sets the highest bit of an exponent."""
+    return np.random.default_rng(1).integers(0, 64, count, np.uint8)
 
 
 def hf_name(canonical: str) -> str:
@@ -132,10 +137,10 @@ def gguf_name(canonical: str) -> str:
 
 
 def random_blocks(kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Random bytes of a tensor of a kind, as rows of bytes."""
+    """A random tensor of a kind, as rows of bytes."""
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     rows = int(np.prod(shape[:-1])) if len(shape) > 1 else 1
-    raw = np.random.default_rng(1).integers(0, 256, (rows, shape[-1] // block * size), np.uint8)
+    raw = finite_bytes(rows * (shape[-1] // block) * size).reshape(rows, -1)
     return raw if len(shape) > 1 else raw[0]
 
 
