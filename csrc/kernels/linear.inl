@@ -187,8 +187,8 @@ struct GroupTiles {
       for (int m = 0; m < M; m++) acc[m] = zero();
       Inputs x{b.rows, b.row_stride};
       for (int i = 0; i < pairs; i++, p += kLayout.bytes, x.first += sizeof(RowPair)) {
-        // The more rows, the slower weights go by. The machine itself keeps up with 8-bit weights for one row.
-        if (M > 1 || Weights::kFormat == Format::q4) prefetch(p, kLayout.bytes, M > 6 ? 4096 : 8192);
+        // The machine itself keeps up with 8-bit weights for one row.
+        if (M > 1 || Weights::kFormat == Format::q4) prefetch(p, kLayout.bytes, 6144);
         for (int g = 0; g < 2; g++) {
           const uint8_t *weights = p + g * kLayout.group_weights, *scales = p + kLayout.scales + g * kLayout.scales_of_group;
           Inputs part = x;
