@@ -70,6 +70,7 @@ def load(
     from forerun.models.draft_vocabulary import draft_vocabulary
     from forerun.models.hub import DEFAULT_MODEL, resolve_model
     from forerun.models.outline import outline_of
+    from forerun.models.shipped import short_name
 
     def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
         gguf = checkpoint.format == "gguf"
@@ -117,7 +118,8 @@ def load(
         asked = keep_within(planner, limit, None if asked == "auto" else asked)
         allowance = Allowance(Planner(planner.target, dtype=dtype, kv=kv), limit, asked)
     if draft_vocabulary(checkpoint.metadata, checkpoint.config.vocab_size, checkpoint.path):
-        raise InputError(f"{checkpoint.path} only drafts for another model: drafter draft:{checkpoint.path}")
+        name = short_name(checkpoint.path)
+        raise InputError(f"{checkpoint.path} only drafts for another model: drafter draft:{name}")
     tokenizer, backend = read_tokenizer(checkpoint), read(checkpoint, progress)
 
     def measure() -> dict[int, float]:

@@ -46,8 +46,7 @@ def test_inspect_knows_it_by_the_drafters_name_too(name: str) -> None:
     shown = [CliRunner().invoke(inspect, [x]).output for x in (name, f"{kind}:{name}")]
     assert shown[0] == shown[1]
     assert str(FOLDER / name) in shown[0]
-    if name in HEADS:
-        assert f"--drafter head:{name}\n" in shown[0]
+    assert f"--drafter {kind}:{name}\n" in shown[0]
 
 
 def test_a_folder_of_the_users_goes_before_the_packages(

@@ -12,6 +12,7 @@ import click
 from forerun.cli.options import json_option
 from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.hub import DEFAULT_MODEL
+from forerun.models.shipped import short_name
 
 if TYPE_CHECKING:
     from forerun.models.checkpoint import Checkpoint
@@ -30,7 +31,10 @@ class Stored(TypedDict):
 
 
 class Facts(TypedDict):
-    """What `inspect` tells. Bytes count the weights as they are stored in the files."""
+    """What `inspect` tells. Bytes count the weights as they are stored in the files.
+
+    drafter: what `--drafter` takes, of a model that only drafts for another
+    """
 
     name: str
     path: str
@@ -53,6 +57,7 @@ class Facts(TypedDict):
     quantisation: dict[str, Stored]
     eos_token_ids: list[int]
     tokenizer: dict[str, object]
+    drafter: str | None
 
 
 @click.command()
@@ -81,6 +86,8 @@ def inspect(model: str, as_json: bool) -> None:
 
 def describe(checkpoint: Checkpoint) -> Facts:
     """The facts about a model."""
+    from forerun.models.draft_vocabulary import draft_vocabulary
+
     config, tensors = checkpoint.config, checkpoint.tensors
     kinds: dict[str, Stored] = {}
     for tensor in tensors.values():
@@ -93,6 +100,7 @@ def describe(checkpoint: Checkpoint) -> Facts:
     # A forward of one token reads one row of the embedding, and all of it once more where it is the head too.
     read = weight_bytes + embedding // config.vocab_size - (0 if config.tied else embedding)
     kept = config.kv_values_per_token()
+    part = draft_vocabulary(checkpoint.metadata, config.vocab_size, checkpoint.path)
     return Facts(
         name=config.name,
         path=str(checkpoint.path),
@@ -117,6 +125,7 @@ def describe(checkpoint: Checkpoint) -> Facts:
         tokenizer=_gguf_tokenizer(checkpoint)
         if checkpoint.format == "gguf"
         else _folder_tokenizer(checkpoint),
+        drafter=None if part is None else f"draft:{short_name(checkpoint.path)}",
     )
 
 
@@ -146,6 +155,8 @@ def as_text(facts: Facts) -> str:
         ("tokenizer", ", ".join(_clean(f"{key} {value}") for key, value in facts["tokenizer"].items())),
         ("end tokens", ", ".join(map(str, facts["eos_token_ids"])) or "none"),
     ]
+    if facts["drafter"] is not None:
+        rows.append(("use it", f"only drafts for another model: --drafter {_clean(facts['drafter'])}"))
     return "\n".join(f"{label:<16} {text}".rstrip() for label, text in rows)
 
 

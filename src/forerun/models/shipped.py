@@ -31,8 +31,9 @@ def drafting_file(path: Path) -> Path:
     return path / DRAFT_FILE if (path / DRAFT_FILE).is_file() else path
 
 
-def short_name(folder: Path) -> str:
-    """What to call a drafter's folder: by its name if it is the package's and no folder of the user's, which
-    would go first, has that name; otherwise by its path."""
+def short_name(path: Path) -> str:
+    """What to call a head's folder or a draft model's file: by its name if it is the package's and no folder
+    of the user's, which would go first, has that name; otherwise by its path."""
+    folder = path.parent if path.name == DRAFT_FILE else path
     name = f"{folder.parent.name}/{folder.name}"
-    return name if shipped(name) == folder and not Path(name).exists() else str(folder)
+    return name if shipped(name) == folder and not Path(name).exists() else str(path)

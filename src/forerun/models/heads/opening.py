@@ -9,14 +9,13 @@ from forerun.models.heads.eagle import canonical, looks_like_eagle, read_eagle
 from forerun.models.heads.head import Head
 from forerun.models.heads.medusa import looks_like_medusa, read_medusa
 from forerun.models.heads.reading import read_head_folder
-from forerun.models.shipped import DRAFT_FILE, short_name
+from forerun.models.shipped import short_name
 
 
 def open_head(path: Path) -> Head:
     """Open a head's folder. InputError, one line, for anything that cannot be used."""
     if path.suffix == ".gguf" and path.is_file():
-        name = short_name(path.parent) if path.name == DRAFT_FILE else path
-        raise InputError(f"{path} is a model, not a drafting head; write draft:{name}")
+        raise InputError(f"{path} is a model, not a drafting head; write draft:{short_name(path)}")
     if not (path / "config.json").is_file():
         what = "it has no config.json" if path.is_dir() else "it is no folder"
         raise InputError(f"{path} is not a drafting head's folder: {what}")
