@@ -9,15 +9,24 @@ namespace forerun {
 enum class KvType : uint8_t { f32, f16, q8, bf16 };
 
 constexpr int kKeyBlock = 16;   // slots whose keys lie together, dimension by dimension
-constexpr int kChunk = 128;     // positions whose softmax is computed as one part; parts are merged in order
+constexpr int kChunk = 128;     // positions whose scores are softened together
 constexpr int kMaxQueries = 12; // queries that one call of attend takes
 
-// Numbers that are kept of a key: head_dim, made even in bf16.
-constexpr int key_rows(KvType type, int head_dim) { return type == KvType::bf16 ? (head_dim + 1) / 2 * 2 : head_dim; }
+// Chunks go in runs: a run's chunks are added up in order, then the runs' sums are merged in order. Where runs begin depends on
+// positions alone, so threads may share them out. The first chunks are runs by themselves, for threads share short texts too.
+constexpr int kRunChunks = 4;
+constexpr int run_of(int chunk) { return chunk < kRunChunks ? chunk : kRunChunks - 1 + chunk / kRunChunks; }
+constexpr int run_begin(int run) { return run <= kRunChunks ? run : (run - kRunChunks + 1) * kRunChunks; }
+
+// Whether keys are kept by pairs of dimensions and values by pairs of slots, to be multiplied two at once.
+constexpr bool in_pairs(KvType type) { return type == KvType::bf16 || type == KvType::q8; }
+
+// Numbers that are kept of a key: head_dim, made even in pairs.
+constexpr int key_rows(KvType type, int head_dim) { return in_pairs(type) ? (head_dim + 1) / 2 * 2 : head_dim; }
 
 // Keys and values of one head of one layer of one sequence, indexed by slot.
 //   keys    [blocks][head_dim][kKeyBlock]      values  [slots][value_stride]
-// bf16, by pairs of dimensions and of slots:
+// In pairs:
 //   keys    [blocks][key_rows / 2][kKeyBlock][2]   values  [slots / 2][value_stride][2]
 struct KvHead {
   KvType type;
@@ -37,7 +46,7 @@ struct Query {
   int length;           // positions first .. length - 1 are seen
 };
 
-// A part of a softmax-weighted sum: [0] maximum, [1] sum of weights, [16 ..] weighted values. 16 + value_stride floats.
-constexpr int kPartHeader = 16;
+// A softmax-weighted sum: [0] maximum, [1] sum of weights, [16 ..] weighted values. 16 + value_stride floats.
+constexpr int kSumHeader = 16;
 
 }  // namespace forerun

@@ -1,7 +1,8 @@
 // Attention over the cache. Included once per instruction set, after its simd header and math.h.
 //
-// Keys are visited in logical order whatever slots they lie in, in chunks of kChunk positions; a chunk's part depends
-// only on the query and on the keys at those positions, so a node of a tree gets the bits that plain decoding gets.
+// Keys are visited in logical order whatever slots they lie in, in chunks of kChunk positions. What a chunk adds to a query's
+// sum depends only on the query and on the keys and values at its positions and before, so a node of a tree gets the bits that
+// plain decoding gets.
 #include "kernels/attention_store.inl"
 
 namespace forerun {
@@ -60,37 +61,49 @@ static inline void take_tail_scores(const Query& query, const Span& span, const 
     scores[p - start] = tails[query.tail[p - query.prefix] - span.low_block * kKeyBlock];
 }
 
+// Softmax weights in f32; in f32 to be rounded to 16 bits; as pair_of wants them, by pairs of positions.
+enum class Weights { exact, rough, pairs };
+
 // exp(s - maximum) of vectors [first, last) in place, and their sum.
-template <bool kPairs>
+template <Weights kWeights>
 static inline float soften_vectors(float* s, int first, int last, float maximum) {
   vf sum = zero();
   for (int b = first; b < last; b++) {
-    const vf x = sub(load(s + b * kLanes), set1(maximum)), w = kPairs ? exp_below(x) : exp(x);
-    if (kPairs) store_pairs(s, b, w);
+    const vf x = sub(load(s + b * kLanes), set1(maximum)), w = kWeights == Weights::exact ? exp(x) : exp_below(x);
+    if (kWeights == Weights::pairs) store_pairs(s, b, w);
     else store(s + b * kLanes, w);
     sum = add(sum, w);
   }
   return hsum(sum);
 }
 
-// Softmax weights of one query's scores s[0 .. kChunk), of which [lo, hi) count; the part's header is written.
-// kPairs: weights as pair_of wants them, by pairs of positions.
-template <bool kPairs>
-static void soften(float* s, int lo, int hi, float* part) {
+// Makes `top` the maximum that a sum's weights refer to: the online softmax of Milakov and Gimelshein (arXiv 1805.02867).
+static inline void raise(float* sum, float top, int value_stride) {
+  const vf factor = exp(set1(sum[0] - top));
+  for (int i = 0; i < kSumHeader + value_stride; i += kLanes) store(sum + i, mul(load(sum + i), factor));
+  sum[0] = top;
+}
+
+// Softmax weights of one query's scores s[0 .. kChunk), of which [lo, hi) count, under the maximum of its sum so far and these;
+// they are counted in the sum.
+template <Weights kWeights>
+static void soften(float* s, int lo, int hi, float* sum, int value_stride) {
   constexpr int kVectors = kChunk / kLanes;
   const int first = lo / kLanes, last = (hi + kLanes - 1) / kLanes;  // vectors that have anything to say
   for (int i = first * kLanes; i < lo; i++) s[i] = -__builtin_inff();
   for (int i = hi; i < last * kLanes; i++) s[i] = -__builtin_inff();
-  vf top = set1(-__builtin_inff());
-  for (int b = first; b < last; b++) top = max(load(s + b * kLanes), top);
-  part[0] = hmax(top);
+  vf tops = set1(-__builtin_inff());
+  for (int b = first; b < last; b++) tops = max(load(s + b * kLanes), tops);
+  const float top = hmax(tops);
+  if (top > sum[0]) raise(sum, top, value_stride);
   const bool whole = first == 0 && last == kVectors;  // with bounds that the compiler knows
-  part[1] = whole ? soften_vectors<kPairs>(s, 0, kVectors, part[0]) : soften_vectors<kPairs>(s, first, last, part[0]);
+  sum[1] += whole ? soften_vectors<kWeights>(s, 0, kVectors, sum[0]) : soften_vectors<kWeights>(s, first, last, sum[0]);
 }
 
 }  // namespace FORERUN_ISA
 }  // namespace forerun
 
+#include "kernels/attention_bytes.inl"
 #include "kernels/attention_floats.inl"
 #include "kernels/attention_pairs.inl"
 
@@ -99,51 +112,58 @@ namespace FORERUN_ISA {
 
 // Floats of scratch that attend needs when tails lie within `tail_blocks` blocks of slots.
 static size_t attend_scratch(int tail_blocks, int value_stride) {
-  return static_cast<size_t>(kMaxQueries) * (kChunk + static_cast<size_t>(tail_blocks) * kKeyBlock) + static_cast<size_t>(value_stride);
+  return static_cast<size_t>(kMaxQueries) * (kChunk + static_cast<size_t>(tail_blocks) * kKeyBlock + static_cast<size_t>(value_stride));
 }
 
-// Puts query i of a call of attend, q [head_dim], into `packed`: [head_dim, made even][kMaxQueries] floats.
+// Puts query i of a call of attend, q [value_stride] with zeros from head_dim on, into `packed`: [head_dim + 2][kMaxQueries] floats.
 static void pack_query(const KvHead& head, const float* q, int i, float* packed) {
-  if (head.type != KvType::bf16) {
-    for (int d = 0; d < head.head_dim; d++) packed[d * kMaxQueries + i] = q[d];
-    return;
-  }
-  for (int d = 0; d < head.head_dim; d += 2)
-    store_pair(packed, d / 2 * kMaxQueries + i, q[d], d + 1 < head.head_dim ? q[d + 1] : 0.0f);
+  if (head.type == KvType::q8) return pack_words(head, q, i, packed);
+  if (head.type == KvType::bf16) return pack_pairs(head, q, i, packed);
+  for (int d = 0; d < head.head_dim; d++) packed[d * kMaxQueries + i] = q[d];
 }
 
+// Makes n sums those of nothing.
+static void clear(float* sums, int n, int value_stride) {
+  const int stride = kSumHeader + value_stride;
+  __builtin_memset(sums, 0, sizeof(float) * static_cast<size_t>(n) * stride);
+  for (int r = 0; r < n; r++) sums[static_cast<size_t>(r) * stride] = -__builtin_inff();
+}
+
+// Adds positions [chunk * kChunk, (chunk + 1) * kChunk) to the sums of n queries. n <= kMaxQueries.
 // q: as pack_query makes it, of queries that are already scaled by 1 / sqrt(head_dim).
-// parts[r * part_stride ..] = the part of query r over positions [chunk * kChunk, (chunk + 1) * kChunk). n <= kMaxQueries.
-static void attend(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
-                   int part_stride) {
-  if (head.type == KvType::f32) attend_as<float>(head, q, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
-  else if (head.type == KvType::f16) attend_as<uint16_t>(head, q, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
-  else if (head.type == KvType::bf16) attend_pairs(head, q, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
-  else attend_as<int8_t>(head, q, queries, n, chunk, scratch, tail_blocks, parts, part_stride);
+static void attend(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* sums) {
+  if (head.type == KvType::f32) attend_as<float>(head, q, queries, n, chunk, scratch, tail_blocks, sums);
+  else if (head.type == KvType::f16) attend_as<uint16_t>(head, q, queries, n, chunk, scratch, tail_blocks, sums);
+  else if (head.type == KvType::bf16) attend_pairs(head, q, queries, n, chunk, scratch, tail_blocks, sums);
+  else attend_bytes(head, q, queries, n, chunk, scratch, tail_blocks, sums);
 }
 
-// Adds `part` to `sum` (both of one query, the chunks in order): the online softmax of Milakov and Gimelshein
-// (arXiv 1805.02867).
-static void merge(float* sum, const float* part, int value_stride) {
-  if (part[0] == -__builtin_inff()) return;
-  if (sum[0] == -__builtin_inff()) {
-    for (int i = 0; i < kPartHeader + value_stride; i++) sum[i] = part[i];
-    return;
+// Adds the sums of n queries over later positions, `more`, to theirs. n <= kMaxQueries.
+static void merge(float* sums, const float* more, int n, int value_stride) {
+  const size_t stride = kSumHeader + static_cast<size_t>(value_stride);
+  float old[kLanes] = {}, fresh[kLanes] = {};
+  static_assert(kMaxQueries <= kLanes);
+  for (int r = 0; r < n; r++) {
+    const float a = sums[r * stride], b = more[r * stride];
+    if (a < b) old[r] = a - b;
+    else if (b < a) fresh[r] = b - a;
   }
-  const float top = part[0] > sum[0] ? part[0] : sum[0];
-  float factors[kLanes];
-  store(factors, exp(keep_first(set1(sum[0] - top), 1, part[0] - top)));
-  const vf old = set1(factors[0]), fresh = set1(factors[1]);
-  sum[0] = top;
-  sum[1] = sum[1] * factors[0] + part[1] * factors[1];
-  for (int i = kPartHeader; i < kPartHeader + value_stride; i += kLanes)
-    store(sum + i, fma(load(part + i), fresh, mul(load(sum + i), old)));
+  store(old, exp(load(old)));
+  store(fresh, exp(load(fresh)));
+  for (int r = 0; r < n; r++) {
+    float* sum = sums + r * stride;
+    const float* part = more + r * stride;
+    const float top = part[0] > sum[0] ? part[0] : sum[0];
+    for (int i = 0; i < kSumHeader + value_stride; i += kLanes)
+      store(sum + i, fma(load(part + i), set1(fresh[r]), mul(load(sum + i), set1(old[r]))));
+    sum[0] = top;
+  }
 }
 
 // out [head_dim] = the finished average.
 static void finish(const float* sum, int head_dim, float* out) {
   const float inverse = 1.0f / sum[1];
-  for (int d = 0; d < head_dim; d++) out[d] = sum[kPartHeader + d] * inverse;
+  for (int d = 0; d < head_dim; d++) out[d] = sum[kSumHeader + d] * inverse;
 }
 
 }  // namespace FORERUN_ISA

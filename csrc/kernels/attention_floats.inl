@@ -1,10 +1,9 @@
-// Attention over keys and values that are widened to f32 and multiplied there: f32, f16 and q8. Included by attention.inl.
+// Attention over keys and values that are widened to f32 and multiplied there: f32 and f16. Included by attention.inl.
 namespace forerun {
 namespace FORERUN_ISA {
 
 static inline vf load_kv(const float* p) { return load(p); }
 static inline vf load_kv(const uint16_t* p) { return load_f16(p); }
-static inline vf load_kv(const int8_t* p) { return load_s8(p); }
 
 // --- scores ----------------------------------------------------------------------------------------------------------
 
@@ -15,18 +14,18 @@ template <class T, int R, int B>
 static inline void score_blocks(const float* q, const T* keys, const T* values, int dim, float* scores, int stride) {
   constexpr int kBytes = B * kKeyBlock * static_cast<int>(sizeof(T));  // of keys in a step, and about as many of values
   vf acc[R][B];
-  for (int r = 0; r < R; r++)
-    for (int b = 0; b < B; b++) acc[r][b] = zero();
+  FORERUN_UNROLL for (int r = 0; r < R; r++)
+    FORERUN_UNROLL for (int b = 0; b < B; b++) acc[r][b] = zero();
   for (int d = 0; d < dim; d++) {
     vf k[B];
-    for (int b = 0; b < B; b++) k[b] = load_kv(keys + (static_cast<size_t>(b) * dim + d) * kKeyBlock);
+    FORERUN_UNROLL for (int b = 0; b < B; b++) k[b] = load_kv(keys + (static_cast<size_t>(b) * dim + d) * kKeyBlock);
     prefetch_step<kBytes, 3>(keys, static_cast<size_t>(dim) * kBytes, d);  // the next blocks
     prefetch_step<kBytes, 2>(values, 0, d);
-    for (int r = 0; r < R; r++)
-      for (int b = 0; b < B; b++) acc[r][b] = fma(k[b], set1(q[d * kMaxQueries + r]), acc[r][b]);
+    FORERUN_UNROLL for (int r = 0; r < R; r++)
+      FORERUN_UNROLL for (int b = 0; b < B; b++) acc[r][b] = fma(k[b], set1(q[d * kMaxQueries + r]), acc[r][b]);
   }
-  for (int r = 0; r < R; r++)
-    for (int b = 0; b < B; b++) store(scores + r * stride + b * kKeyBlock, acc[r][b]);
+  FORERUN_UNROLL for (int r = 0; r < R; r++)
+    FORERUN_UNROLL for (int b = 0; b < B; b++) store(scores + r * stride + b * kKeyBlock, acc[r][b]);
 }
 
 template <class T, int R>
@@ -40,7 +39,7 @@ static void score_rows(const float* q, const T* keys, const T* values, int dim, 
   for (; b < blocks; b++) score_blocks<T, R, 1>(q, keys + b * step, values + b * value_step, dim, scores + b * 16, stride);
 }
 
-// Scores of blocks [first_block, first_block + blocks) for n queries; q8 scores are multiplied by the keys' scales.
+// Scores of blocks [first_block, first_block + blocks) for n queries.
 template <class T>
 static void score(const KvHead& head, const float* q, int n, int first_block, int blocks, float* scores, int stride) {
   const T* keys = static_cast<const T*>(head.keys) + static_cast<size_t>(first_block) * head.head_dim * kKeyBlock;
@@ -49,11 +48,6 @@ static void score(const KvHead& head, const float* q, int n, int first_block, in
   for_rows(n, [&](auto rows, int r) {
     score_rows<T, decltype(rows)::value>(q + r, keys, values, dim, value_stride, blocks, scores + r * stride, stride);
   });
-  if (head.type != KvType::q8) return;
-  const float* scales = head.key_scales + first_block * kKeyBlock;
-  for (int r = 0; r < n; r++)
-    for (int i = 0; i < blocks * kKeyBlock; i += kLanes)
-      store(scores + r * stride + i, mul(load(scores + r * stride + i), load(scales + i)));
 }
 
 // --- weighted values -------------------------------------------------------------------------------------------------
@@ -65,20 +59,20 @@ static inline void mix_rows(const T* values, size_t value_stride, int count, con
                             size_t next) {
   constexpr int kBytes = V * kLanes * static_cast<int>(sizeof(T));
   vf acc[R][V];
-  for (int r = 0; r < R; r++)
-    for (int t = 0; t < V; t++) acc[r][t] = load(out + r * out_stride + t * kLanes);
+  FORERUN_UNROLL for (int r = 0; r < R; r++)
+    FORERUN_UNROLL for (int t = 0; t < V; t++) acc[r][t] = load(out + r * out_stride + t * kLanes);
   for (int i = 0; i < count; i++) {
     vf v[V];
-    for (int t = 0; t < V; t++) v[t] = load_kv(values + i * value_stride + t * kLanes);
+    FORERUN_UNROLL for (int t = 0; t < V; t++) v[t] = load_kv(values + i * value_stride + t * kLanes);
     prefetch_step<kBytes, 3>(values, (i + 8) * value_stride * sizeof(T), 0);
     prefetch_step<kBytes, 2>(values, i * value_stride * sizeof(T) + next, 0);
-    for (int r = 0; r < R; r++) {
+    FORERUN_UNROLL for (int r = 0; r < R; r++) {
       const vf w = set1(weights[r * kChunk + i]);
-      for (int t = 0; t < V; t++) acc[r][t] = fma(v[t], w, acc[r][t]);
+      FORERUN_UNROLL for (int t = 0; t < V; t++) acc[r][t] = fma(v[t], w, acc[r][t]);
     }
   }
-  for (int r = 0; r < R; r++)
-    for (int t = 0; t < V; t++) store(out + r * out_stride + t * kLanes, acc[r][t]);
+  FORERUN_UNROLL for (int r = 0; r < R; r++)
+    FORERUN_UNROLL for (int t = 0; t < V; t++) store(out + r * out_stride + t * kLanes, acc[r][t]);
 }
 
 template <class T, int R>
@@ -108,8 +102,8 @@ static void mix(const T* values, int value_stride, int slot, int count, const fl
 // --- one chunk -------------------------------------------------------------------------------------------------------
 
 template <class T>
-static void attend_as(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
-                      int part_stride) {
+static void attend_as(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks,
+                      float* sums) {
   const int start = chunk * kChunk, end = start + kChunk;
   float* scores = scratch;                                 // [n][kChunk]
   float* tails = scratch + kMaxQueries * kChunk;           // [n][tail_blocks * 16]
@@ -119,24 +113,18 @@ static void attend_as(const KvHead& head, const float* q, const Query* queries, 
   if (span.blocks > 0) score<T>(head, q, n, span.low_block, span.blocks, tails, tail_stride);
 
   const T* values = static_cast<const T*>(head.values);
-  const int stride = head.value_stride;
+  const int stride = head.value_stride, sum_stride = kSumHeader + stride;
   int joint_low = start, joint_high = end;  // positions that all queries see in their own slots
   for (int r = 0; r < n; r++) {
     const Query& seen = queries[r];
     float* s = scores + r * kChunk;
-    float* part = parts + static_cast<size_t>(r) * part_stride;
-    for (int d = 0; d < stride; d++) part[kPartHeader + d] = 0.0f;
     const int lo = at_least(seen.first, start), hi = at_most(seen.length, end);
     if (lo >= hi) {  // nothing of this chunk is seen
-      part[0] = -__builtin_inff();
-      part[1] = 0.0f;
       joint_high = start;
       continue;
     }
     take_tail_scores(seen, span, tails + r * tail_stride, start, hi, s);
-    soften<false>(s, lo - start, hi - start, part);
-    if (head.type == KvType::q8)
-      for (int p = lo; p < hi; p++) s[p - start] *= head.value_scales[p < seen.prefix ? p : seen.tail[p - seen.prefix]];
+    soften<Weights::exact>(s, lo - start, hi - start, sums + r * sum_stride, stride);
     joint_low = at_least(joint_low, lo);
     joint_high = at_most(joint_high, at_most(seen.prefix, hi));
   }
@@ -150,18 +138,18 @@ static void attend_as(const KvHead& head, const float* q, const Query* queries, 
     const Query& seen = queries[r];
     const int lo = at_least(seen.first, start), stop = at_most(at_most(seen.prefix, at_most(seen.length, end)), joint_low);
     mix<T>(values, stride, lo, stop - lo, scores + r * kChunk, lo - start, 1,
-           parts + static_cast<size_t>(r) * part_stride + kPartHeader, part_stride, next);
+           sums + r * sum_stride + kSumHeader, sum_stride, next);
   }
-  mix<T>(values, stride, joint_low, joint_high - joint_low, scores, joint_low - start, n, parts + kPartHeader, part_stride,
+  mix<T>(values, stride, joint_low, joint_high - joint_low, scores, joint_low - start, n, sums + kSumHeader, sum_stride,
          next);
   for (int r = 0; r < n; r++) {  // and what comes after, the tail slot by slot
     const Query& seen = queries[r];
-    float* out = parts + static_cast<size_t>(r) * part_stride + kPartHeader;
+    float* out = sums + r * sum_stride + kSumHeader;
     const float* w = scores + r * kChunk;
     const int hi = at_most(seen.length, end), split = at_most(seen.prefix, hi);
-    mix<T>(values, stride, joint_high, split - joint_high, w, joint_high - start, 1, out, part_stride, next);
+    mix<T>(values, stride, joint_high, split - joint_high, w, joint_high - start, 1, out, sum_stride, next);
     for (int p = at_least(at_least(seen.prefix, start), seen.first); p < hi; p++)
-      mix<T>(values, stride, seen.tail[p - seen.prefix], 1, w, p - start, 1, out, part_stride, next);
+      mix<T>(values, stride, seen.tail[p - seen.prefix], 1, w, p - start, 1, out, sum_stride, next);
   }
 }
 

@@ -13,6 +13,18 @@ static inline uint16_t* value_pairs(const KvHead& head, int slot) {
   return static_cast<uint16_t*>(head.values) + static_cast<size_t>(slot / 2) * 2 * head.value_stride;
 }
 
+// Query i, as score_pair_blocks reads it: [key_rows / 2][kMaxQueries] pairs.
+static void pack_pairs(const KvHead& head, const float* q, int i, float* packed) {
+  constexpr int kFloats = kBf16Rows ? 1 : 2;  // of a pair
+  const int pairs = key_rows(head.type, head.head_dim) / 2;
+  float some[kLanes];
+  for (int p = 0; p < pairs; p += kLanes / 2) {
+    store_pairs(some, 0, load(q + 2 * p));
+    for (int k = 0; k < at_most(kLanes / 2, pairs - p); k++)
+      __builtin_memcpy(packed + ((p + k) * kMaxQueries + i) * kFloats, some + k * kFloats, kFloats * sizeof(float));
+  }
+}
+
 // --- scores ----------------------------------------------------------------------------------------------------------
 
 // scores[r * stride + 16 * b + lane] = q_r . key, for B blocks of keys and queries [first, first + R) of q.
@@ -22,20 +34,20 @@ static inline void score_pair_blocks(const float* q, int first, const uint16_t* 
                                      int stride) {
   constexpr int kBytes = B * kKeyBlock * 4;
   vf acc[R][B];
-  for (int r = 0; r < R; r++)
-    for (int b = 0; b < B; b++) acc[r][b] = zero();
+  FORERUN_UNROLL for (int r = 0; r < R; r++)
+    FORERUN_UNROLL for (int b = 0; b < B; b++) acc[r][b] = zero();
   for (int p = 0; p < pairs; p++) {
     vb k[B];
-    for (int b = 0; b < B; b++) k[b] = load_pairs(keys + (static_cast<size_t>(b) * pairs + p) * 2 * kKeyBlock);
+    FORERUN_UNROLL for (int b = 0; b < B; b++) k[b] = load_pairs(keys + (static_cast<size_t>(b) * pairs + p) * 2 * kKeyBlock);
     prefetch_step<kBytes, 3>(keys, static_cast<size_t>(pairs) * kBytes, p);
     prefetch_step<kBytes, 2>(values, 0, p);
-    for (int r = 0; r < R; r++) {
+    FORERUN_UNROLL for (int r = 0; r < R; r++) {
       const xb x = pair_of(q, p * kMaxQueries + first + r);
-      for (int b = 0; b < B; b++) acc[r][b] = dot2(acc[r][b], k[b], x);
+      FORERUN_UNROLL for (int b = 0; b < B; b++) acc[r][b] = dot2(acc[r][b], k[b], x);
     }
   }
-  for (int r = 0; r < R; r++)
-    for (int b = 0; b < B; b++) store(scores + r * stride + b * kKeyBlock, acc[r][b]);
+  FORERUN_UNROLL for (int r = 0; r < R; r++)
+    FORERUN_UNROLL for (int b = 0; b < B; b++) store(scores + r * stride + b * kKeyBlock, acc[r][b]);
 }
 
 template <int R>
@@ -65,20 +77,20 @@ static inline void mix_pair_rows(const uint16_t* values, size_t pair_stride, int
                                  int out_stride, size_t next) {
   constexpr int kBytes = V * kLanes * 4;
   vf acc[R][V];
-  for (int r = 0; r < R; r++)
-    for (int t = 0; t < V; t++) acc[r][t] = load(out + r * out_stride + t * kLanes);
+  FORERUN_UNROLL for (int r = 0; r < R; r++)
+    FORERUN_UNROLL for (int t = 0; t < V; t++) acc[r][t] = load(out + r * out_stride + t * kLanes);
   for (int i = 0; i < count; i++) {
     vb v[V];
-    for (int t = 0; t < V; t++) v[t] = load_pairs(values + i * pair_stride + 2 * t * kLanes);
+    FORERUN_UNROLL for (int t = 0; t < V; t++) v[t] = load_pairs(values + i * pair_stride + 2 * t * kLanes);
     prefetch_step<kBytes, 3>(values, (i + 4) * pair_stride * sizeof(uint16_t), 0);
     prefetch_step<kBytes, 2>(values, i * pair_stride * sizeof(uint16_t) + next, 0);
-    for (int r = 0; r < R; r++) {
+    FORERUN_UNROLL for (int r = 0; r < R; r++) {
       const xb w = pair_of(weights + r * kChunk, at + i);
-      for (int t = 0; t < V; t++) acc[r][t] = dot2(acc[r][t], v[t], w);
+      FORERUN_UNROLL for (int t = 0; t < V; t++) acc[r][t] = dot2(acc[r][t], v[t], w);
     }
   }
-  for (int r = 0; r < R; r++)
-    for (int t = 0; t < V; t++) store(out + r * out_stride + t * kLanes, acc[r][t]);
+  FORERUN_UNROLL for (int r = 0; r < R; r++)
+    FORERUN_UNROLL for (int t = 0; t < V; t++) store(out + r * out_stride + t * kLanes, acc[r][t]);
 }
 
 template <int R>
@@ -140,8 +152,9 @@ static inline bool same_sight(const Query& a, const Query& b) {
 }
 
 static void attend_pairs(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks,
-                         float* parts, int part_stride) {
-  const int start = chunk * kChunk, end = start + kChunk, stride = head.value_stride, tail_stride = tail_blocks * kKeyBlock;
+                         float* sums) {
+  const int start = chunk * kChunk, end = start + kChunk, tail_stride = tail_blocks * kKeyBlock;
+  const int stride = head.value_stride, sum_stride = kSumHeader + stride;
   float* scores = scratch;                            // [n][kChunk], then the weights by pairs
   float* tails = scratch + kMaxQueries * kChunk;      // [n][tail_blocks * 16]
   uint16_t* joined = reinterpret_cast<uint16_t*>(tails + kMaxQueries * tail_stride);  // [value_stride][2]
@@ -154,24 +167,20 @@ static void attend_pairs(const KvHead& head, const float* q, const Query* querie
     const Query& query = queries[r];
     const Seen seen = seen_of(query, start, end);
     float* s = scores + r * kChunk;
-    float* part = parts + static_cast<size_t>(r) * part_stride;
-    for (int d = 0; d < stride; d++) part[kPartHeader + d] = 0.0f;
     joint_low = at_least(joint_low, seen.low_pair);
     joint_high = at_most(joint_high, seen.high_pair);
     if (seen.low >= seen.high) {
-      part[0] = -__builtin_inff();
-      part[1] = 0.0f;
       joint_high = start / 2;
       continue;
     }
     take_tail_scores(query, span, tails + r * tail_stride, start, seen.high, s);
-    soften<true>(s, seen.low - start, seen.high - start, part);
+    soften<Weights::pairs>(s, seen.low - start, seen.high - start, sums + r * sum_stride, stride);
   }
   // Bytes from a value to the key as far into the next chunk.
   const size_t next = reinterpret_cast<uintptr_t>(key_pairs(head, start / kKeyBlock)) -
                       reinterpret_cast<uintptr_t>(value_pairs(head, start)) +
                       sizeof(uint16_t) * kChunk * static_cast<size_t>(key_rows(head.type, head.head_dim));
-  float* out = parts + kPartHeader;
+  float* out = sums + kSumHeader;
   const bool joint = joint_high > joint_low;
   // Pairs [low, high) of queries [r, r + same), which see the same.
   const auto mix_some = [&](int r, int same, const Seen& seen, int low, int high) {
@@ -180,7 +189,7 @@ static void attend_pairs(const KvHead& head, const float* q, const Query* querie
       const int count = whole ? at_most(high, seen.high_pair) - pair : 1;
       if (!whole) join_values(head, queries[r], seen, pair, joined);
       mix_pairs(whole ? value_pairs(head, 2 * pair) : joined, stride, count, scores + r * kChunk,
-                pair - start / 2, same, out + static_cast<size_t>(r) * part_stride, part_stride, next);
+                pair - start / 2, same, out + r * sum_stride, sum_stride, next);
       pair += count;
     }
   };
@@ -192,7 +201,8 @@ static void attend_pairs(const KvHead& head, const float* q, const Query* querie
     }
   };
   if (joint) for_sights([&](int r, int same, const Seen& seen) { mix_some(r, same, seen, seen.low / 2, joint_low); });
-  if (joint) mix_pairs(value_pairs(head, 2 * joint_low), stride, joint_high - joint_low, scores, joint_low - start / 2, n, out, part_stride, next);
+  if (joint) mix_pairs(value_pairs(head, 2 * joint_low), stride, joint_high - joint_low, scores, joint_low - start / 2, n, out,
+                       sum_stride, next);
   for_sights([&](int r, int same, const Seen& seen) {
     mix_some(r, same, seen, joint ? joint_high : seen.low / 2, (seen.high + 1) / 2);
   });

@@ -64,9 +64,9 @@ struct Kernels {
   void (*store_value)(const KvHead& head, int slot, const float* value);
   size_t (*attend_scratch)(int tail_blocks, int value_stride);
   void (*pack_query)(const KvHead& head, const float* q, int i, float* packed);
-  void (*attend)(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* parts,
-                 int part_stride);
-  void (*merge)(float* sum, const float* part, int value_stride);
+  void (*clear)(float* sums, int n, int value_stride);
+  void (*attend)(const KvHead& head, const float* q, const Query* queries, int n, int chunk, float* scratch, int tail_blocks, float* sums);
+  void (*merge)(float* sums, const float* more, int n, int value_stride);
   void (*finish)(const float* sum, int head_dim, float* out);
 
   // --- choosing a token (choice.inl): rows x[0 .. n) of logits, in blocks of kBlock ---

@@ -6,8 +6,6 @@
 #include "kernels/layout.h"
 #include "kernels/rows.inl"
 
-#define FORERUN_UNROLL _Pragma("GCC unroll 24")
-
 namespace forerun {
 namespace FORERUN_ISA {
 

@@ -27,6 +27,7 @@ static constexpr Kernels make_table(const char* name) {
   k.store_value = store_value;
   k.attend_scratch = attend_scratch;
   k.pack_query = pack_query;
+  k.clear = clear;
   k.attend = attend;
   k.merge = merge;
   k.finish = finish;

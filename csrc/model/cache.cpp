@@ -91,8 +91,8 @@ void Cache::truncate(int length) {
 }
 
 void Cache::move(int from, int to) {
-  // In bf16 two dimensions of a key lie together, and the values of two slots are interleaved.
-  const size_t together = type_ == KvType::bf16 ? 2 : 1, unit = together * element_;
+  // In pairs two dimensions of a key lie together, and the values of two slots are interleaved.
+  const size_t together = in_pairs(type_) ? 2 : 1, unit = together * element_;
   const size_t block = static_cast<size_t>(key_rows(type_, head_dim_)) * kKeyBlock * element_;
   const size_t row = value_stride_ * element_;
   const auto key_at = [&](uint8_t* keys, int slot) { return keys + slot / kKeyBlock * block + slot % kKeyBlock * unit; };
@@ -102,7 +102,7 @@ void Cache::move(int from, int to) {
       uint8_t* keys = static_cast<uint8_t*>(kv.keys);
       for (size_t at = 0; at < block; at += kKeyBlock * unit) std::memcpy(key_at(keys, to) + at, key_at(keys, from) + at, unit);
       uint8_t* values = static_cast<uint8_t*>(kv.values);
-      if (type_ == KvType::bf16) {
+      if (in_pairs(type_)) {
         const auto value_at = [&](int slot) { return values + slot / 2 * 2 * row + slot % 2 * element_; };
         for (int d = 0; d < value_stride_; d++) std::memcpy(value_at(to) + d * unit, value_at(from) + d * unit, element_);
       } else {

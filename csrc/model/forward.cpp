@@ -49,9 +49,9 @@ void Forward::lay_out(uint8_t* base) {
   joined_ = space.take<float>(n * pair);
   cos_ = space.take<float>(n * half);
   sin_ = space.take<float>(n * half);
-  queries_ = space.take<float>(n * heads * shape_.head_dim);
+  queries_ = space.take<float>(n * heads * value_stride_);
   attended_ = space.take<float>(n * heads * shape_.head_dim);
-  parts_ = space.take<float>(split_ ? static_cast<size_t>(plan_.chunks) * n * heads * part_stride_ : 0);
+  sums_ = space.take<float>(split_ ? static_cast<size_t>(plan_.runs) * n * heads * sum_stride_ : 0);
   const auto prepared = [&](Prepared& p, int inputs) {
     for (int kind = 0; kind < Prepared::kKinds; kind++)
       p.rows[kind] = space.take<uint8_t>(n * k_.row_bytes(static_cast<RowKind>(kind), inputs));
@@ -68,7 +68,7 @@ void Forward::lay_out(uint8_t* base) {
     p.out = space.take<float>(block * unit_width);
     p.out2 = space.take<float>(block * unit_width);
     p.scratch = space.take<float>(k_.attend_scratch(plan_.tail_blocks, value_stride_) + 2 * value_stride_);
-    p.parts = space.take<float>(static_cast<size_t>(2) * kMaxQueries * part_stride_);
+    p.sums = space.take<float>(static_cast<size_t>(2) * kMaxQueries * sum_stride_);
     p.queries = space.take<Query>(kMaxQueries);
     p.q = space.take<float>(static_cast<size_t>(shape_.head_dim + 1) * kMaxQueries);
   }
@@ -158,21 +158,11 @@ auto Forward::normed(Member& me, const std::vector<float>& norm, unsigned kinds,
   });
 }
 
-// The attention's output of every row, merged here if its chunks were apart.
+// The attention's output of every row.
 auto Forward::attended(Member& me, unsigned kinds, int first) {
-  return inputs(me, first, n_, [this, kinds, &mine = private_[me.thread]](const Prepared& into, int64_t i) {
+  return inputs(me, first, n_, [this, kinds](const Prepared& into, int64_t i) {
     const int width = shape_.heads * shape_.head_dim;
-    const float* x = attended_ + static_cast<size_t>(i) * width;
-    if (split_) {
-      for (int h = 0; h < shape_.heads; h++) {
-        mine.parts[0] = -INFINITY;
-        for (int chunk = 0; chunk * kChunk <= plan_.rows[i].position; chunk++)
-          k_.merge(mine.parts, parts_ + ((static_cast<size_t>(chunk) * n_ + i) * shape_.heads + h) * part_stride_, value_stride_);
-        k_.finish(mine.parts, shape_.head_dim, mine.norm + h * shape_.head_dim);
-      }
-      x = mine.norm;
-    }
-    prepare_all(into, kinds, width, i, x);
+    prepare_all(into, kinds, width, i, attended_ + static_cast<size_t>(i) * width);
   });
 }
 
@@ -224,48 +214,75 @@ void Forward::finish_head(int thread, const LayerWeights& layer, int index, int 
   k_.rope(padded, cos_ + static_cast<size_t>(row) * half, sin_ + static_cast<size_t>(row) * half, half);
   if (role == 1) return k_.store_key(plan.cache->head(index, head), plan.slot, padded, padded + value_stride_);
   k_.scale(padded, 1.0f / std::sqrt(static_cast<float>(dim)), dim);
-  std::memcpy(queries_ + (static_cast<size_t>(row) * shape_.heads + head) * dim, padded, dim * sizeof(float));
+  std::memcpy(queries_ + (static_cast<size_t>(row) * shape_.heads + head) * value_stride_, padded, value_stride_ * sizeof(float));
 }
 
-// Chunk after chunk of a key-value head, all groups at a chunk when they are split, so that keys and values are read as they lie.
+// One key-value head after the other; when groups are split, run after run of it and all groups at a run, so that keys and values
+// are read as they lie.
 void Forward::attention(Member& me, int index) {
-  const int64_t groups = static_cast<int64_t>(plan_.groups.size()), chunks = split_ ? plan_.chunks : 1;
-  share(me, shape_.kv_heads * chunks * groups, 1, [&](int64_t u, int64_t) {
-    const QueryGroup& group = plan_.groups[u % groups];
-    if (group.first_row + (group.end - 1) / per_kv_ < first_row(index)) return;
-    const int kv_head = static_cast<int>(u / groups / chunks), chunk = static_cast<int>(u / groups % chunks);
-    if (split_) attend_group(me.thread, index, group, kv_head, chunk, chunk);
-    else attend_group(me.thread, index, group, kv_head, 0, group.chunks - 1);
+  const int64_t groups = static_cast<int64_t>(plan_.groups.size()), runs = split_ ? plan_.runs : 1;
+  share(me, shape_.kv_heads * runs * groups, 1, [&](int64_t u, int64_t) {
+    const int g = static_cast<int>(u % groups), run = static_cast<int>(u / groups % runs), kv_head = static_cast<int>(u / groups / runs);
+    const QueryGroup& group = plan_.groups[g];
+    if (row_of(group, group.end - group.begin - 1) < first_row(index)) return;
+    if (split_) attend_one(me.thread, index, g, kv_head, run);
+    else attend_all(me.thread, index, g, kv_head);
   }, [&] { ask_for(me, d_.weights_->layers[index].o); });
 }
 
-// Chunks first_chunk..last_chunk of a group: parts kept apart when split, else merged in order and finished.
-void Forward::attend_group(int thread, int index, const QueryGroup& group, int kv_head, int first_chunk, int last_chunk) {
+void Forward::attend_all(int thread, int index, int g, int kv_head) {
+  const QueryGroup& group = plan_.groups[g];
+  const int count = group.end - group.begin;
+  float *sums = private_[thread].sums, *more = sums + static_cast<size_t>(kMaxQueries) * sum_stride_;
+  take_queries(thread, index, group, kv_head);
+  sum_run(thread, index, group, kv_head, 0, sums);
+  for (int run = 1; run_begin(run) < group.chunks; run++) {
+    sum_run(thread, index, group, kv_head, run, more);
+    k_.merge(sums, more, count, value_stride_);
+  }
+  finish_group(group, kv_head, sums);
+}
+
+// One run of a group; whoever does the last of them merges all.
+void Forward::attend_one(int thread, int index, int g, int kv_head, int run) {
+  const QueryGroup& group = plan_.groups[g];
+  const int runs = run_of(group.chunks - 1) + 1;
+  if (run >= runs) return;
+  take_queries(thread, index, group, kv_head);
+  sum_run(thread, index, group, kv_head, run, split_sums(group, kv_head, run));
+  std::atomic<int>& done = runs_done_[static_cast<size_t>(kv_head) * plan_.groups.size() + g];
+  if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < runs) return;
+  done.store(0, std::memory_order_relaxed);
+  float* sums = split_sums(group, kv_head, 0);
+  for (int r = 1; r < runs; r++) k_.merge(sums, split_sums(group, kv_head, r), group.end - group.begin, value_stride_);
+  finish_group(group, kv_head, sums);
+}
+
+// Puts a group's queries, and what they see, where sum_run wants them.
+void Forward::take_queries(int thread, int index, const QueryGroup& group, int kv_head) {
   Private& mine = private_[thread];
-  const int count = group.end - group.begin, dim = shape_.head_dim;
-  const auto row_of = [&](int i) { return group.first_row + (group.begin + i) / per_kv_; };
-  const auto query_of = [&](int i) {
-    return static_cast<size_t>(row_of(i)) * shape_.heads + kv_head * per_kv_ + (group.begin + i) % per_kv_;
-  };
   const KvHead kv = plan_.rows[group.first_row].cache->head(index, kv_head);
-  for (int i = 0; i < count; i++) {
-    const RowPlan& row = plan_.rows[row_of(i)];
+  for (int i = 0; i < group.end - group.begin; i++) {
+    const RowPlan& row = plan_.rows[row_of(group, i)];
     const int length = row.position + 1, first = shape_.window > 0 ? std::max(0, length - shape_.window) : 0;
     mine.queries[i] = {first, row.prefix, plan_.tails.data() + row.tail, length};
-    k_.pack_query(kv, queries_ + query_of(i) * dim, i, mine.q);
+    k_.pack_query(kv, queries_ + query_of(group, kv_head, i) * value_stride_, i, mine.q);
   }
-  float* sums = mine.parts + static_cast<size_t>(kMaxQueries) * part_stride_;
-  for (int i = 0; i < count; i++) sums[i * part_stride_] = -INFINITY;
-  for (int chunk = first_chunk; chunk <= last_chunk; chunk++) {
-    k_.attend(kv, mine.q, mine.queries, count, chunk, mine.scratch, plan_.tail_blocks, mine.parts, part_stride_);
-    for (int i = 0; i < count; i++) {
-      const float* part = mine.parts + static_cast<size_t>(i) * part_stride_;
-      if (!split_) k_.merge(sums + static_cast<size_t>(i) * part_stride_, part, value_stride_);
-      else std::memcpy(parts_ + (static_cast<size_t>(chunk) * n_ * shape_.heads + query_of(i)) * part_stride_, part, part_stride_ * sizeof(float));
-    }
-  }
-  for (int i = 0; !split_ && i < count; i++)
-    k_.finish(sums + static_cast<size_t>(i) * part_stride_, dim, attended_ + query_of(i) * dim);
+}
+
+// sums = those of the thread's queries over a run.
+void Forward::sum_run(int thread, int index, const QueryGroup& group, int kv_head, int run, float* sums) {
+  Private& mine = private_[thread];
+  const int count = group.end - group.begin, end = std::min(run_begin(run + 1), group.chunks);
+  const KvHead kv = plan_.rows[group.first_row].cache->head(index, kv_head);
+  k_.clear(sums, count, value_stride_);
+  for (int chunk = run_begin(run); chunk < end; chunk++)
+    k_.attend(kv, mine.q, mine.queries, count, chunk, mine.scratch, plan_.tail_blocks, sums);
+}
+
+void Forward::finish_group(const QueryGroup& group, int kv_head, const float* sums) {
+  for (int i = 0; i < group.end - group.begin; i++)
+    k_.finish(sums + static_cast<size_t>(i) * sum_stride_, shape_.head_dim, attended_ + query_of(group, kv_head, i) * shape_.head_dim);
 }
 
 // hidden += w x, for rows from the first and tiles [begin, end)

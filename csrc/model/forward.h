@@ -1,10 +1,12 @@
 // One forward of a decoder, stage by stage. forward.cpp has the layers; entry.cpp has what comes before the first one.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -31,12 +33,13 @@ class Forward : public Job {
         features_(features), n_(batch_.rows()), wanted_(static_cast<int>(batch_.logits.size())), last_from_(first_asked()) {
     per_kv_ = shape_.heads / shape_.kv_heads;
     value_stride_ = (shape_.head_dim + 15) / 16 * 16;
-    part_stride_ = kPartHeader + value_stride_;
+    sum_stride_ = kSumHeader + value_stride_;
     heads_in_unit_ = 16 / std::gcd(16, shape_.head_dim);
     alone_ = n_ <= kPrivateRows || threads_ == 1;
     // Groups of queries as they are, unless that leaves threads idle for more than a tenth of the time.
     const int units = static_cast<int>(plan_.groups.size()) * shape_.kv_heads, rounds = (units + threads_ - 1) / threads_;
-    split_ = plan_.chunks > 1 && 9 * rounds * threads_ > 10 * units;
+    split_ = plan_.runs > 1 && 9 * rounds * threads_ > 10 * units;
+    if (split_) runs_done_.reset(new std::atomic<int>[static_cast<size_t>(units)]());
     lay_out(nullptr);
   }
 
@@ -119,7 +122,20 @@ class Forward : public Job {
   void project_unit(int thread, const LayerWeights& layer, int index, const Prepared& x, const HeadUnit& unit);
   void finish_head(int thread, const LayerWeights& layer, int index, int role, int row, int head, const float* out);
   void attention(Member& me, int index);
-  void attend_group(int thread, int index, const QueryGroup& group, int kv_head, int first_chunk, int last_chunk);
+  // Row and head of a group's query i.
+  int row_of(const QueryGroup& group, int i) const { return group.first_row + (group.begin + i) / per_kv_; }
+  size_t query_of(const QueryGroup& group, int kv_head, int i) const {
+    return static_cast<size_t>(row_of(group, i)) * shape_.heads + kv_head * per_kv_ + (group.begin + i) % per_kv_;
+  }
+  float* split_sums(const QueryGroup& group, int kv_head, int run) const {
+    const size_t first = static_cast<size_t>(group.first_row) * per_kv_ + group.begin;  // of the key-value head's queries
+    return sums_ + ((static_cast<size_t>(run) * shape_.kv_heads + kv_head) * n_ * per_kv_ + first) * sum_stride_;
+  }
+  void attend_all(int thread, int index, int group, int kv_head);
+  void attend_one(int thread, int index, int group, int kv_head, int run);
+  void take_queries(int thread, int index, const QueryGroup& group, int kv_head);
+  void sum_run(int thread, int index, const QueryGroup& group, int kv_head, int run, float* sums);
+  void finish_group(const QueryGroup& group, int kv_head, const float* sums);
   void add_linear(int thread, const PackedLinear& w, const Prepared& x, int first, int begin, int end);
   void project_out(Member& me, const LayerWeights& layer, int first);
   void gate_and_up(Member& me, const LayerWeights& layer, int first);
@@ -141,16 +157,17 @@ class Forward : public Job {
   float* logits_;
   float* features_;
   const int n_, wanted_, last_from_;
-  int per_kv_, value_stride_, part_stride_, heads_in_unit_;
+  int per_kv_, value_stride_, sum_stride_, heads_in_unit_;
   bool alone_;  // threads prepare rows for themselves
-  bool split_;  // chunks of a group go to different threads
+  bool split_;  // runs of a group go to different threads
+  std::unique_ptr<std::atomic<int>[]> runs_done_;  // [kv_heads][groups], when split
   size_t bytes_ = 0;
 
-  float *hidden_, *joined_, *cos_, *sin_, *queries_, *attended_, *parts_;
+  float *hidden_, *joined_, *cos_, *sin_, *queries_, *attended_, *sums_;
   Prepared shared_, activation_;
   struct Private {
     Prepared rows;
-    float *norm, *out, *out2, *scratch, *parts;
+    float *norm, *out, *out2, *scratch, *sums;
     Query* queries;
     float* q;  // queries, as pack_query puts them
   };

@@ -90,11 +90,12 @@ Plan make_plan(const DecoderShape& shape, const Batch& batch) {
     if (last_tail >= first_tail)
       plan.tail_blocks = std::max(plan.tail_blocks, (length + last_tail) / kKeyBlock - (length + first_tail) / kKeyBlock + 1);
     const int per_kv = shape.heads / shape.kv_heads, queries = (end - begin) * per_kv;
-    for (int q = 0; q < queries; q += kMaxQueries) {
-      QueryGroup group{begin, q, std::min(queries, q + kMaxQueries), 1};
-      for (int i = q / per_kv; i <= (group.end - 1) / per_kv; i++)
+    const int64_t groups = (queries + kMaxQueries - 1) / kMaxQueries;
+    for (int64_t g = 0; g < groups; g++) {
+      QueryGroup group{begin, static_cast<int>(queries * g / groups), static_cast<int>(queries * (g + 1) / groups), 1};
+      for (int i = group.begin / per_kv; i <= (group.end - 1) / per_kv; i++)
         group.chunks = std::max(group.chunks, plan.rows[begin + i].position / kChunk + 1);
-      plan.chunks = std::max(plan.chunks, group.chunks);
+      plan.runs = std::max(plan.runs, run_of(group.chunks - 1) + 1);
       plan.groups.push_back(group);
     }
     begin = end;

@@ -17,6 +17,7 @@ struct RowPlan {
 };
 
 // Up to kMaxQueries neighbouring queries of one cache; query i of a key-value head belongs to row first_row + i / heads_per_kv.
+// All groups of a cache have about as many.
 struct QueryGroup {
   int first_row;  // of the cache's rows
   int begin, end;
@@ -28,7 +29,7 @@ struct Plan {
   std::vector<int32_t> tails;
   std::vector<QueryGroup> groups;
   int tail_blocks = 1;  // blocks of slots that the tails of one cache span at most
-  int chunks = 1;       // the most chunks that any row sees
+  int runs = 1;         // the most runs of chunks that any row sees
 };
 
 // Checks the batch against the model's shape and the caches. Throws std::invalid_argument when they do not fit.

@@ -205,9 +205,25 @@ static inline xb pair_of(const void* x, int k) {
 }
 static inline vf dot2(vf acc, const vb& w, const xb& x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 static inline void store_pairs(float* p, int b, vf a) { store(p + b * kLanes, a); }
-static inline void store_pair(float* p, int k, float even, float odd) {
-  p[2 * static_cast<long>(k)] = even;
-  p[2 * static_cast<long>(k) + 1] = odd;
+
+struct vw {
+  __m256i a, b;
+};
+static inline vw load_words(const int8_t* p) { return {_mm256_cvtepi8_epi16(load_half(p)), _mm256_cvtepi8_epi16(load_half(p + 16))}; }
+static inline vi dot_words(vi sum, vw w, const void* x) {
+  int32_t two;
+  __builtin_memcpy(&two, x, 4);
+  const __m256i both = _mm256_set1_epi32(two);
+  return {_mm256_add_epi32(sum.a, _mm256_madd_epi16(w.a, both)), _mm256_add_epi32(sum.b, _mm256_madd_epi16(w.b, both))};
+}
+static inline void store_words(void* p, vf x) {
+  const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
+}
+static inline vi load_int(const void* p) { return {load_bytes(p), load_bytes(static_cast<const char*>(p) + 32)}; }
+static inline void store_int(void* p, vi x) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), x.a);
+  _mm256_storeu_si256(static_cast<__m256i*>(p) + 1, x.b);
 }
 
 }  // namespace FORERUN_ISA

@@ -157,10 +157,6 @@ static inline vf dot2(vf acc, vb w, xb x) { return _mm512_dpbf16_ps(acc, w, x); 
 static inline void store_pairs(float* p, int b, vf a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8 * static_cast<long>(b)), (__m256i)_mm512_cvtneps_pbh(a));
 }
-static inline void store_pair(float* p, int k, float even, float odd) {
-  const uint32_t pair = uint32_t(f32_to_bf16(even)) | uint32_t(f32_to_bf16(odd)) << 16;
-  __builtin_memcpy(p + k, &pair, 4);
-}
 #else
 static constexpr bool kBf16Rows = false;
 struct vb {
@@ -180,11 +176,24 @@ static inline xb pair_of(const void* x, int k) {
 }
 static inline vf dot2(vf acc, vb w, xb x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 static inline void store_pairs(float* p, int b, vf a) { store(p + b * kLanes, a); }
-static inline void store_pair(float* p, int k, float even, float odd) {
-  p[2 * static_cast<long>(k)] = even;
-  p[2 * static_cast<long>(k) + 1] = odd;
-}
 #endif
+
+using vw = __m512i;
+static inline vw load_words(const int8_t* p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+static inline vi dot_words(vi sum, vw w, const void* x) {
+  int32_t two;
+  __builtin_memcpy(&two, x, 4);
+#ifdef __AVX512VNNI__
+  return _mm512_dpwssd_epi32(sum, w, _mm512_set1_epi32(two));
+#else
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(w, _mm512_set1_epi32(two)));
+#endif
+}
+static inline void store_words(void* p, vf a) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(a)));
+}
+static inline vi load_int(const void* p) { return _mm512_loadu_si512(p); }
+static inline void store_int(void* p, vi a) { _mm512_storeu_si512(p, a); }
 
 }  // namespace FORERUN_ISA
 }  // namespace forerun

@@ -1,6 +1,9 @@
 // Functions over vf that every instruction set shares. Included after one of the simd headers.
 #pragma once
 
+// For loops over arrays that shall be registers: unrolled in time for the compiler to keep them there.
+#define FORERUN_UNROLL _Pragma("GCC unroll 24")
+
 namespace forerun {
 namespace FORERUN_ISA {
 
@@ -20,7 +23,7 @@ static inline vf exp(vf x) {
   return scale2(p, n);
 }
 
-// e^x for x <= 0 to 3e-6 of itself, which weights that are rounded to bf16 do not show. 2^n times a polynomial in base 2.
+// e^x for x <= 0 to 3e-6 of itself, which weights that are rounded do not show. 2^n times a polynomial in base 2.
 static inline vf exp_below(vf x) {
   const vf y = mul(max(x, set1(-104.0f)), set1(1.44269504088896341f));
   const vf n = round_even(y), r = sub(y, n);

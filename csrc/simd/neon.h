@@ -266,10 +266,39 @@ static inline xb pair_of(const void* x, int k) {
 }
 static inline vf dot2(vf acc, const vb& w, const xb& x) { return fma(w.odd, x.odd, fma(w.even, x.even, acc)); }
 static inline void store_pairs(float* p, int b, vf a) { store(p + b * kLanes, a); }
-static inline void store_pair(float* p, int k, float even, float odd) {
-  p[2 * static_cast<long>(k)] = even;
-  p[2 * static_cast<long>(k) + 1] = odd;
+
+// --- pairs of 8-bit numbers ------------------------------------------------------------------------------------------
+
+struct vw {
+  int16x8_t v[4];
+};
+static inline vw load_words(const int8_t* p) {
+  vw r;
+  FORERUN_QUARTERS r.v[i] = vmovl_s8(vld1_s8(p + 8 * i));
+  return r;
 }
+static inline vi dot_words(vi sum, const vw& w, const void* x) {
+  int32_t two;
+  __builtin_memcpy(&two, x, 4);
+  const int16x4_t both = vreinterpret_s16_s32(vdup_n_s32(two));
+  FORERUN_QUARTERS {
+    const int32x4_t low = vmull_s16(vget_low_s16(w.v[i]), both), high = vmull_s16(vget_high_s16(w.v[i]), both);
+    sum.v[i] = vaddq_s32(sum.v[i], vpaddq_s32(low, high));
+  }
+  return sum;
+}
+static inline void store_words(void* p, vf x) {
+  FORERUN_QUARTERS {
+    const int16x4_t words = vqmovn_s32(vcvtnq_s32_f32(x.v[i]));
+    __builtin_memcpy(static_cast<char*>(p) + 8 * i, &words, 8);
+  }
+}
+static inline vi load_int(const void* p) {
+  vi r;
+  __builtin_memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+static inline void store_int(void* p, const vi& x) { __builtin_memcpy(p, x.v, sizeof x.v); }
 
 }  // namespace FORERUN_ISA
 }  // namespace forerun

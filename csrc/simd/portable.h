@@ -4,6 +4,7 @@
 //   vf   16 floats, vi   16 int32
 //   w8, w4   16 outputs x 4 inputs of signed 8-bit weights, of weights 0..15, as dot4 wants them
 //   vb       16 outputs x 2 inputs of bf16 weights, as dot2 wants them; xb  two inputs, the same for all 16 outputs
+//   vw       16 outputs x 2 inputs in 8 bits, as dot_words wants them
 // Every operation works lane by lane (hsum and hmax apart, whose order is fixed), so a lane's bits do not depend on
 // its neighbours. Compiled without contraction or fast-math: what is written is what is computed.
 #pragma once
@@ -215,12 +216,41 @@ static inline xb pair_of(const void* x, int k) {
   return {f[0], f[1]};
 }
 static inline vf dot2(vf acc, vb w, xb x) { return fma(w.odd, set1(x.odd), fma(w.even, set1(x.even), acc)); }
-// 16 numbers as pairs 8 b .. 8 b + 7, and one pair, where pair_of finds them.
+// 16 numbers as pairs 8 b .. 8 b + 7 where pair_of finds them.
 static inline void store_pairs(float* p, int b, vf a) { store(p + b * kLanes, a); }
-static inline void store_pair(float* p, int k, float even, float odd) {
-  p[2 * static_cast<long>(k)] = even;
-  p[2 * static_cast<long>(k) + 1] = odd;
+
+// 16 outputs x 2 inputs in 8 bits, the two inputs of an output adjacent; their exact products with 16-bit numbers.
+struct vw {
+  int8_t v[32];
+};
+static inline vw load_words(const int8_t* p) {
+  vw r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
 }
+// x: two 16-bit numbers, the same for all outputs
+static inline vi dot_words(vi sum, vw w, const void* x) {
+  int16_t two[2];
+  std::memcpy(two, x, sizeof two);
+  FORERUN_LANES sum.v[i] += int32_t(w.v[2 * i]) * two[0] + int32_t(w.v[2 * i + 1]) * two[1];
+  return sum;
+}
+// round to nearest even, for numbers that become at most 32767 in magnitude or hardly more; NaN gives any number
+static inline void store_words(void* p, vf a) {
+  int16_t r[16];
+  FORERUN_LANES {
+    const float x = std::nearbyint(a.v[i]);
+    r[i] = int16_t(x > 32767.0f ? 32767.0f : x >= -32767.0f ? x : -32767.0f);
+  }
+  std::memcpy(p, r, sizeof r);
+}
+// of any kind of memory
+static inline vi load_int(const void* p) {
+  vi r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+static inline void store_int(void* p, vi a) { std::memcpy(p, a.v, sizeof a.v); }
 
 }  // namespace FORERUN_ISA
 }  // namespace forerun

@@ -29,7 +29,7 @@ struct Recipe {
   bool tied, biases, head_norms;
 };
 
-constexpr int kLayers = 2, kHidden = 48, kInner = 80, kVocab = 70, kCapacity = 400;
+constexpr int kLayers = 2, kHidden = 48, kInner = 80, kVocab = 70, kCapacity = 1400;
 constexpr Recipe kRecipes[] = {
     {"f32", Format::f32, 4, 2, 16, 0, true, false, false},
     {"bf16", Format::bf16, 6, 2, 24, 0, false, true, false},
@@ -340,6 +340,19 @@ void test_all(const Recipe& recipe, const Kernels* kernels, KvType kv, int threa
   test_mistakes(*d, kv);
 }
 
+// Contexts of several runs of several chunks.
+void test_long(const Recipe& recipe, const Kernels* kernels, KvType kv, const Tokens& text) {
+  const std::vector<Row> plain = Plain(*make_decoder(recipe, 1, kernels), kv)(text);
+  for (const int threads : {1, 3}) {
+    const auto d = make_decoder(recipe, threads, kernels);
+    const std::string what = std::string(kernels->name) + ", long, kv " + std::to_string(static_cast<int>(kv)) + ", " +
+                             std::to_string(threads) + " threads";
+    Random random(static_cast<unsigned>(threads));
+    test_chunks(*d, kv, random, text, plain, what);
+    test_tree(*d, kv, random, text, 1010 + random.below(30), 2 + random.below(30), what);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -355,5 +368,7 @@ int main() {
         for (int threads = 1; threads <= 4; threads++) test_all(recipe, tables[s], kv, threads, plain, text);
       }
     }
+  const Tokens long_text = Random(4).tokens(1200);
+  for (const KvType kv : {KvType::f32, KvType::f16, KvType::q8, KvType::bf16}) test_long(kRecipes[0], tables[0], kv, long_text);
   return check.finish();
 }

@@ -155,7 +155,9 @@ void test_attention(const Pair& pair, reference::Generator& random, KvType type,
     all.insert(all.end(), store.values.begin(), store.values.end());
     return all;
   });
-  const Floats q = numbers(random, kMaxQueries * dim, 0.05f);
+  Floats q = numbers(random, kMaxQueries * stride, 0.05f);
+  for (size_t i = 0; i < q.size(); i++)
+    if (int(i % stride) >= dim) q[i] = 0.0f;
   std::vector<int32_t> tail;
   for (int i = 0; i < 20; i++) tail.push_back(kPrefix + (i * 7) % 40);
   pair.same_numbers("attention" + what, [&](const Kernels& k) {
@@ -163,27 +165,59 @@ void test_attention(const Pair& pair, reference::Generator& random, KvType type,
     fill(k, store, vectors, kSlots);
     constexpr int kTailBlocks = 4;
     std::vector<float> scratch(k.attend_scratch(kTailBlocks, stride));
-    const int part = kPartHeader + stride;
+    const int sum = kSumHeader + stride;
     Floats all;
     for (int n : {1, 2, 3, 7, kMaxQueries}) {
       std::vector<Query> queries;
       for (int r = 0; r < n; r++) queries.push_back({11 * r, kPrefix, tail.data(), kPrefix + 1 + r});
-      Floats sums(size_t(n) * part), parts(size_t(n) * part);
-      for (int r = 0; r < n; r++) sums[size_t(r) * part] = -kInfinity;
+      Floats sums(size_t(n) * sum), more(size_t(n) * sum);
+      k.clear(sums.data(), n, stride);
       std::vector<float> packed(size_t(dim + 1) * kMaxQueries);
-      for (int r = 0; r < n; r++) k.pack_query(store.head, q.data() + size_t(r) * dim, r, packed.data());
+      for (int r = 0; r < n; r++) k.pack_query(store.head, q.data() + size_t(r) * stride, r, packed.data());
       for (int chunk = 0; chunk * kChunk < kPrefix + n; chunk++) {
-        k.attend(store.head, packed.data(), queries.data(), n, chunk, scratch.data(), kTailBlocks, parts.data(), part);
-        for (int r = 0; r < n; r++) k.merge(sums.data() + size_t(r) * part, parts.data() + size_t(r) * part, stride);
+        k.clear(more.data(), n, stride);
+        k.attend(store.head, packed.data(), queries.data(), n, chunk, scratch.data(), kTailBlocks, more.data());
+        k.merge(sums.data(), more.data(), n, stride);
       }
       for (int r = 0; r < n; r++) {
         Floats out(dim);
-        k.finish(sums.data() + size_t(r) * part, dim, out.data());
+        k.finish(sums.data() + size_t(r) * sum, dim, out.data());
         all.insert(all.end(), out.begin(), out.end());
       }
     }
     return all;
-  }, type == KvType::bf16 ? 2e-2 : 1e-5);  // rounded scores go through an exponential; bf16 rounds queries and weights on some sets
+  }, type == KvType::bf16 ? 2e-2 : type == KvType::q8 ? 3e-4 : 1e-5);  // bf16 rounds on some sets, q8 to 16 bits on all
+}
+
+// Attention over the numbers that were stored, in double precision.
+void test_meaning(const Kernels& k, reference::Generator& random, KvType type, int dim) {
+  constexpr int kLength = 300;
+  const int stride = Store::padded(dim);
+  Floats vectors(size_t(2) * kLength * stride), q(stride), scratch(k.attend_scratch(1, stride)), packed(size_t(dim + 1) * kMaxQueries);
+  for (int i = 0; i < 2 * kLength; i++)
+    for (int d = 0; d < dim; d++) vectors[size_t(i) * stride + d] = random.normal();
+  for (int d = 0; d < dim; d++) q[d] = 2.0f * random.normal() / std::sqrt(float(dim));
+  Store store(type, dim, (kLength + kChunk) / kChunk * kChunk);
+  fill(k, store, vectors, kLength);
+  const Query query{5, kLength, nullptr, kLength};
+  k.pack_query(store.head, q.data(), 0, packed.data());
+  Floats sum(kSumHeader + stride), out(dim), expected(dim);
+  k.clear(sum.data(), 1, stride);
+  for (int chunk = 0; chunk * kChunk < kLength; chunk++)
+    k.attend(store.head, packed.data(), &query, 1, chunk, scratch.data(), 1, sum.data());
+  k.finish(sum.data(), dim, out.data());
+  std::vector<double> mean(dim);
+  double weights = 0;
+  for (int p = query.first; p < kLength; p++) {
+    double score = 0;
+    for (int d = 0; d < dim; d++) score += double(q[d]) * vectors[size_t(2 * p) * stride + d];
+    weights += std::exp(score);
+    for (int d = 0; d < dim; d++) mean[d] += std::exp(score) * vectors[size_t(2 * p + 1) * stride + d];
+  }
+  for (int d = 0; d < dim; d++) expected[d] = float(mean[d] / weights);
+  const double tolerance[] = {1e-5, 2e-3, 3e-2, 3e-2};  // f32, f16, q8, bf16
+  check(near(out, expected, tolerance[int(type)]),
+        std::string(k.name) + ": attention means what it should, cache type " + std::to_string(int(type)) + ", heads of " + std::to_string(dim));
 }
 
 void test_choice(const Pair& pair, reference::Generator& random, int n, bool ties) {
@@ -254,6 +288,12 @@ void test_choice(const Pair& pair, reference::Generator& random, int n, bool tie
 int main() {
   const Kernels* tables[16];
   const int sets = available_kernels(tables, 16);
+  for (int s = 0; s < sets; s++)
+    for (const KvType type : {KvType::f32, KvType::f16, KvType::q8, KvType::bf16})
+      for (const int dim : {7, 24, 64, 128}) {
+        reference::Generator random(6);
+        test_meaning(*tables[s], random, type, dim);
+      }
   for (int s = 0; s + 1 < sets; s++) {
     const Pair pair{*tables[s], *tables[sets - 1]};
     reference::Generator random(5);
