@@ -218,6 +218,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("capacity", &Cache::capacity)
       .def_prop_ro("bytes_per_token", &Cache::bytes_per_token)
       .def("commit", [](Cache& self, const Ints& path) { self.commit(copy(path)); }, nb::arg("path").noconvert())
+      .def("commit", [](Cache& self, const nb::list& path) { self.commit(nb::cast<std::vector<int32_t>>(path)); }, "path"_a)
       .def("truncate", &Cache::truncate, "length"_a);
   nb::class_<Weights>(m, "Weights")
       .def(nb::init<int, std::shared_ptr<Team>>(), "layers"_a, "team"_a)

@@ -4,16 +4,20 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "decoding/account.h"
 #include "decoding/curve.h"
 #include "decoding/merge.h"
 #include "decoding/records.h"
@@ -158,6 +162,28 @@ void bind_decoding(nb::module_& m) {
       .def_prop_ro("most", &CostCurve::most)
       .def("__call__", &CostCurve::operator(), "n"_a)
       .def("saw", &CostCurve::saw, "n"_a, "seconds"_a);
+  nb::class_<Account>(m, "Account")
+      .def(nb::init<bool>(), "promising"_a)
+      .def_prop_ro("levels",
+                   [](const Account& self) {
+                     std::map<int, std::vector<std::tuple<double, double, int64_t>>> levels;
+                     for (const auto& [promise, depths] : self.levels())
+                       for (const Level& level : depths) levels[promise].emplace_back(level.gain, level.seconds, level.seen);
+                     return levels;
+                   })
+      .def_prop_ro("nodes", [](const Account& self) { return self.nodes; });
+  nb::class_<Pace>(m, "Pace")
+      .def(nb::init<std::shared_ptr<Account>, double>(), "account"_a, "plain"_a)
+      .def_prop_ro("hopeful", &Pace::hopeful)
+      .def("ask",
+           [](Pace& self, double price, int nodes, int depth, const DraftTree* beside) -> std::optional<std::pair<int, int>> {
+             const std::optional<Pace::Asked> asked = self.ask(price, nodes, depth, beside);
+             if (!asked) return std::nullopt;
+             return std::make_pair(asked->nodes, asked->depth);
+           },
+           "price"_a, "nodes"_a, "depth"_a, "beside"_a.none())
+      .def("gained", &Pace::gained, "gains"_a, "nodes"_a, "seconds"_a)
+      .def("passed", &Pace::passed, "price"_a, "seconds"_a, "right"_a);
   nb::class_<Judged>(m, "Judged")
       .def_prop_ro("chances", [](const Judged& self) { return self.chances; })
       .def("worth_most", [](const Judged& self, const CostCurve& curve, double price) { return worth_most(self, {curve, price}); }, "curve"_a,

@@ -18,6 +18,7 @@
 #include "sampling/logprobs.h"
 #include "sampling/noise.h"
 #include "sampling/settings.h"
+#include "sampling/walk.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -28,6 +29,7 @@ namespace {
 using Bits = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
 using Proposal = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
 
@@ -115,6 +117,18 @@ void bind_sampling(nb::module_& m) {
            },
            "logits"_a, "history"_a, "path"_a, "candidates"_a, "proposal"_a.none(), "allowed"_a.none() = nb::none(),
            "As choose, by the rejection rule.")
+      .def("walk",
+           [](Chooser& self, const Rows& logits, const Ints& history, const DraftTree& tree, bool by_rejection) -> std::optional<nb::tuple> {
+             if (logits.shape(0) < static_cast<size_t>(tree.size()) || logits.shape(1) != static_cast<size_t>(self.vocab()) ||
+                 logits.stride(1) != 1 || logits.stride(0) < 0 || history.size() > (1u << 30))
+               throw std::invalid_argument("walk: logits of another shape");
+             const Walk done = walk(self, by_rejection ? Rule::rejection : Rule::coupled, tree, logits.data(),
+                                    static_cast<size_t>(logits.stride(0)), history.data(), static_cast<int>(history.size()));
+             if (done.wrong != 0) return std::nullopt;
+             return nb::make_tuple(done.path, done.tokens, done.checked);
+           },
+           "logits"_a, "history"_a, "tree"_a, "by_rejection"_a,
+           "The accepted path, what was chosen along it, and how many of its nodes had children; None: nothing at the root.")
       .def("rank",
            [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, int count,
               const std::optional<Bits>& allowed) {

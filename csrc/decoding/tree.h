@@ -17,7 +17,7 @@ struct Draft {
 };
 
 // The distribution over the vocabulary that a node's children were drawn from.
-struct Proposal {
+struct Distribution {
   std::shared_ptr<const double> shares;
   size_t size;
 };
@@ -26,7 +26,7 @@ struct Proposal {
 // parent, and parents come before their children. Siblings may repeat a token: the first wins.
 class DraftTree {
  public:
-  using Proposals = std::map<int32_t, Proposal>;
+  using Proposals = std::map<int32_t, Distribution>;
 
   // origins: who drafted each node, or empty. chances: that the text goes through each node, 1 at the root, as its drafter
   // sees it; or empty. Throws invalid_argument if that is no such tree.

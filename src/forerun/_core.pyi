@@ -39,7 +39,7 @@ class Cache:
     def capacity(self) -> int: ...
     @property
     def bytes_per_token(self) -> int: ...
-    def commit(self, path: Ints) -> None: ...
+    def commit(self, path: Ints | list[int]) -> None: ...
     def truncate(self, length: int) -> None: ...
 
 class Weights:
@@ -219,6 +219,33 @@ class CostCurve:
         """A forward over n rows took so long. It tells of widths near by, too: none stays wrong for not being
         tried."""
 
+class Account:
+    """What one drafter that takes time is worth, in this text and earlier ones.
+
+    Args:
+        promising: whether it is likely to pay, before anything is known.
+    """
+
+    def __init__(self, promising: bool) -> None: ...
+    @property
+    def levels(self) -> dict[int, list[tuple[float, float, int]]]:
+        """By how much others promise (0: nothing), by depth: tokens that its guesses are worth, seconds that
+        asking takes, and how often that was seen."""
+    @property
+    def nodes(self) -> float:
+        """Of its guesses that are verified where it pays, lately."""
+
+class Pace:
+    """Decides how deep a drafter is asked in one text; see `core.account`."""
+
+    def __init__(self, account: Account, plain: float) -> None: ...
+    @property
+    def hopeful(self) -> bool: ...
+    def ask(self, price: float, nodes: int, depth: int, beside: DraftTree | None) -> tuple[int, int] | None:
+        """Nodes and depth of what it is asked for, or None."""
+    def gained(self, gains: Sequence[float], nodes: int, seconds: float) -> None: ...
+    def passed(self, price: float, seconds: float, right: bool) -> None: ...
+
 class Judged:
     """A tree, and what its nodes are likely to come to."""
 
@@ -297,6 +324,16 @@ class Chooser:
         allowed: Bits | None = None,
     ) -> int:
         """As `choose`, by the rejection rule."""
+    def walk(
+        self, logits: Floats, history: Ints, tree: DraftTree, by_rejection: bool
+    ) -> tuple[list[int], list[int], int] | None:
+        """Acceptance along a tree (see `core.accept`): the accepted nodes, the tokens chosen at them, and how
+        many of them had children. None: nothing can be chosen at the root.
+
+        Args:
+            logits: [nodes or more, vocabulary].
+            history: what is before the root.
+        """
     def rank(
         self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None
     ) -> tuple[int, list[int], list[float]]:

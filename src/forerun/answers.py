@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from forerun.core.engine import Step
 from forerun.core.report import Report
@@ -16,8 +17,7 @@ from forerun.sampling.logprobs import TokenLogprob
 from forerun.text.stops import Ending
 
 
-@dataclass(frozen=True)
-class Increment:
+class Increment(NamedTuple):
     """What a step added to an answer.
 
     Attributes:

@@ -38,7 +38,7 @@ class Count:
 
     capacity, length = 30, 0
 
-    def commit(self, path: IntArray) -> None:
+    def commit(self, path: IntArray | list[int]) -> None:
         self.length += len(path)
 
     def truncate(self, length: int) -> None:

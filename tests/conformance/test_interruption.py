@@ -17,7 +17,7 @@ from forerun.core.protocols import Budget
 from forerun.core.report import Report
 from forerun.core.tree import DraftTree, FloatArray
 from forerun.models.backend import Backend
-from forerun.models.sequence import NodeChoices, Tree
+from forerun.models.sequence import NodeChoices
 from forerun.models.sequence import Sequence as TargetSequence
 from forerun.sampling.params import SamplingParams
 
@@ -49,7 +49,7 @@ class FragileTarget(TargetSequence):
         self.fuse.burn(True)
         return features
 
-    def verify(self, tree: Tree) -> NodeChoices:
+    def verify(self, tree: DraftTree) -> NodeChoices:
         self.fuse.burn(False)
         verdict = super().verify(tree)
         self.fuse.burn(True)

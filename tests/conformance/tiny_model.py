@@ -31,12 +31,12 @@ class TinyCache:
     def length(self) -> int:
         return len(self.slots)
 
-    def commit(self, path: IntArray) -> None:
+    def commit(self, path: IntArray | list[int]) -> None:
         above = -1
-        for row in path.tolist():
+        for row in path:
             assert self.parents[row] == above, "a committed path goes from parent to child"
             above = row
-        self.slots += [self.staged[row] for row in path.tolist()]
+        self.slots += [self.staged[row] for row in path]
         self.staged, self.parents = [], []
         assert self.length <= self.capacity
 

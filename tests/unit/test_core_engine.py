@@ -43,10 +43,13 @@ class Counting:
         self.trees.append(tree)
         return self
 
+    def walk(self) -> None:
+        return None
+
     def choose(self, node: int, candidates: list[int]) -> int:
         return int(self.tree.tokens[node]) + 1
 
-    def commit(self, path: IntArray) -> None:
+    def commit(self, path: list[int]) -> None:
         self.committed += self.tree.tokens[path].tolist()
 
     def truncate(self, length: int) -> None:

@@ -7,10 +7,10 @@ from forerun.core.report import Report
 
 def test_counts() -> None:
     report = Report(prompt_tokens=5)
-    report.step(["a", "b", ""], [True, True, False], ["a", "b", "b", "a", "b"])
-    report.step([""], [True], ["a"])
-    report.step([""], [False], [])
-    report.step(["a"], [True], ["a"] * 4)  # ends by a guess that was the end of the text
+    report.step(["a", "b", ""], 2, ["a", "b", "b", "a", "b"])
+    report.step([""], 1, ["a"])
+    report.step([""])
+    report.step(["a"], 1, ["a"] * 4)  # ends by a guess that was the end of the text
     assert report.tokens == 6
     assert report.target_forwards == 4
     assert report.mean_accepted_length == 1.5

@@ -41,5 +41,5 @@ def test_together_is_as_alone(prompts: list[list[int]], seed: int) -> None:
         walked = walk(tree, mine)
         assert walk(tree, verdict) == walked
         for sequence in (one, many):
-            sequence.commit(np.array(walked.path, dtype=np.int32))
+            sequence.commit(walked.path)
         assert one.tokens.tolist() == many.tokens.tolist()

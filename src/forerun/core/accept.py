@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from forerun.core.protocols import Verdict
 from forerun.core.tree import DraftTree
 
 
-@dataclass(frozen=True)
-class Walk:
+class Walk(NamedTuple):
     """What a verified tree came to.
 
     Attributes:
         path: accepted nodes, root first, [k].
         tokens: the tokens chosen at those nodes, [k]: tokens[j] follows path[j]. So the first k - 1 repeat
             what path[1:] guessed, and the last is the target's own.
-        checked: whether path[j] had children, [k].
+        checked: how many of path[0], path[1], ... have children: k or k - 1.
     """
 
     path: list[int]
     tokens: list[int]
-    checked: list[bool]
+    checked: int
 
 
 def walk(tree: DraftTree, verdict: Verdict) -> Walk:
@@ -29,26 +28,32 @@ def walk(tree: DraftTree, verdict: Verdict) -> Walk:
 
     The rule of choice is the verdict's. Under the coupled rule the choice does not look at the draft (Daliri,
     Musco, Suresh, arXiv 2408.07978); under the rejection rule it does, and its draws make an accepted
-    candidate and "the token chosen" the same thing. Either way this walk is all there is to acceptance.
+    candidate and "the token chosen" the same thing. Either way this walk is all there is to acceptance. A
+    verdict may do it at once (csrc/sampling/walk.h).
 
     Where nothing can be chosen at a node below the root, the walk ends before it: the text may end earlier,
     and if it does not, the next root is there and says what is wrong, as in plain decoding.
     """
-    if len(tree) == 1:
-        return Walk([0], [verdict.choose(0, [])], [False])
-    children, tokens = tree.children, tree.ids
+    at_once = verdict.walk()
+    return _node_by_node(tree, verdict) if at_once is None else Walk(*at_once)
+
+
+def _node_by_node(tree: DraftTree, verdict: Verdict) -> Walk:
+    children, ids = tree.children, tree.ids
+    path: list[int] = []
+    tokens: list[int] = []
+    checked = 0
     node: int | None = 0
-    done = Walk([], [], [])
     while node is not None:
-        guesses = [tokens[child] for child in children[node]]
+        guesses = [ids[child] for child in children[node]]
         try:
             token = verdict.choose(node, guesses)
         except Exception:
             if node == 0:
                 raise
             break
-        done.path.append(node)
-        done.tokens.append(token)
-        done.checked.append(bool(guesses))
+        path.append(node)
+        tokens.append(token)
+        checked += bool(guesses)
         node = children[node][guesses.index(token)] if token in guesses else None
-    return done
+    return Walk(path, tokens, checked)

@@ -78,7 +78,7 @@ class CostBudget:
     def pace(self, name: str) -> Pace:
         """Who decides how deep this drafter is asked."""
         promising = self._known.records.reliance > PROMISING
-        account = self._known.accounts.setdefault(name, Account.of_a_drafter(promising))
+        account = self._known.accounts.setdefault(name, Account(promising))
         self._paces.append(Pace(name, account, self._curve(1)))
         return self._paces[-1]
 

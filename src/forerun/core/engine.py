@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from time import perf_counter
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,7 @@ PREFILL_ROWS = 512
 """Prompt tokens a forward: bounds activations and features, and how long a Ctrl-C waits."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What one forward of the target added to the text.
 
     Attributes:
@@ -116,7 +115,7 @@ class Decoding(Generic[AnyTarget]):
 
     def draft(self) -> DraftTree:
         """What to verify next: the drafter's tree made safe, or the root alone."""
-        lap, root = Lap(), self.text[-1]
+        start, root = perf_counter(), self.text[-1]
         room = self._end - len(self.text)
         wish = self._policy.plan(self.report, room)
         depth = min(wish.depth, room - 1)  # a step emits one token more than it accepts
@@ -126,34 +125,39 @@ class Decoding(Generic[AnyTarget]):
             tree = guesses.fit(root, nodes=nodes, depth=depth, vocab_size=self.target.vocab_size)
         else:
             tree = DraftTree.chain(root)
-        seconds = lap()
-        self.report.draft += seconds
+        proposed = perf_counter()
+        self.report.draft += proposed - start
         self._proposed = tree
-        kept = self._policy.trim(tree, seconds)
-        self.report.other += lap()
+        kept = self._policy.trim(tree, proposed - start)
+        self.report.other += perf_counter() - proposed
         return kept
 
     def accept(self, tree: DraftTree, verdict: Verdict, seconds: float | None = None) -> Step:
         """Walk the tree, cut where the text ends, commit what is left. `seconds`: what the forward took, if
         it was for this tree alone."""
-        lap, report = Lap(), self.report
-        walked = walk(tree, verdict)
-        report.choose += lap()
-        kept, self.finish = self._cut(walked.tokens)
-        tokens, path = walked.tokens[:kept], walked.path[:kept]
-        self.target.commit(np.array(path, dtype=np.int32))
+        report, start = self.report, perf_counter()
+        accepted, chosen, checked = walk(tree, verdict)
+        walked = perf_counter()
+        report.choose += walked - start
+        kept, self.finish = self._cut(chosen)
+        tokens, path = chosen[:kept], accepted[:kept]
+        self.target.commit(path)
         features = verdict.features
         if features is not None:
             a_beginning = path[-1] == kept - 1  # a slice is not copied
             features = features[:kept] if a_beginning else features[path]
         self._drafter.observe(tokens, features)
         self._policy.learn(self._proposed, tokens, len(tree), seconds)
-        names = tree.origins or (self._drafter.name,) * len(tree)
-        guessed = [names[node] for node in walked.path[1 : kept + 1]]
-        origins = guessed + [""] * (kept - len(guessed))
-        report.step(origins, walked.checked[:kept], names[1:])
-        report.other += lap()
+        if len(tree) == 1:
+            origins = [""]
+            report.step(origins)
+        else:
+            names = tree.origins or (self._drafter.name,) * len(tree)
+            origins = [names[node] for node in accepted[1 : kept + 1]]
+            origins += [""] * (kept - len(origins))
+            report.step(origins, min(checked, kept), names[1:])
         self.text += tokens
+        report.other += perf_counter() - walked
         return Step(tokens, origins, self.finish, path, verdict, tree)
 
     def settle(self) -> None:
@@ -198,9 +202,9 @@ def decode(
             yield Step([], [], run.finish, [], None)
         while run.finish is None:
             tree = run.draft()
-            lap = Lap()
+            start = perf_counter()
             verdict = target.verify(tree)
-            seconds = lap()
+            seconds = perf_counter() - start
             report.verify += seconds
             yield run.accept(tree, verdict, seconds)
     finally:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from forerun.core.report import Report
 from forerun.core.tree import DraftTree, FloatArray, IntArray
@@ -17,6 +16,9 @@ class Verdict(Protocol):
     @property
     def features(self) -> FloatArray | None:
         """float32 [n, taps, hidden]: the target's hidden states at each node, or None without taps."""
+
+    def walk(self) -> tuple[list[int], list[int], int] | None:
+        """All of `core.accept.walk` at once, if that is possible: path, tokens and checked."""
 
     def choose(self, node: int, candidates: list[int]) -> int:
         """The token that follows `node`, chosen from that node's own path.
@@ -50,15 +52,14 @@ class Target(Protocol):
     def verify(self, tree: DraftTree) -> Verdict:
         """Stage root and nodes in one forward. What is not committed afterwards never happened."""
 
-    def commit(self, path: IntArray) -> None:
+    def commit(self, path: list[int]) -> None:
         """Keep these nodes of the last verified tree (root first, each the child of the one before)."""
 
     def truncate(self, length: int) -> None:
         """Forget committed tokens from `length` on."""
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """What a drafter may propose this step: at most `nodes` besides the root, at most `depth` deep.
 
     `beside` is what other drafters have proposed already, which the guesses will be merged with; None where

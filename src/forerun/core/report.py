@@ -64,27 +64,27 @@ class Report:
     choose: float = 0.0
     other: float = 0.0
 
-    def step(self, origins: Sequence[str], checked: Sequence[bool], drafted: Sequence[str]) -> None:
+    def step(self, origins: Sequence[str], checked: int = 0, drafted: Sequence[str] = ()) -> None:
         """Record one step.
 
         Args:
             origins: for each emitted token the drafter that guessed it, or "" for the target's own choice.
-            checked: for each emitted token whether there was a guess for it.
+            checked: how many of these, the first ones, there were guesses for.
             drafted: for each guess of the tree who made it.
         """
         self.target_forwards += 1
         self.tokens += len(origins)
+        if not drafted:
+            return
         self.drafted += len(drafted)
-        for name in drafted:
-            self._drafter(name).drafted += 1
-        for depth, (origin, had_guess) in enumerate(zip(origins, checked, strict=True)):
-            if not had_guess:
-                continue
-            while len(self.depths) <= depth:
-                self.depths.append(DepthCount())
-            self.depths[depth].checked += 1
+        for name in dict.fromkeys(drafted):
+            self._drafter(name).drafted += drafted.count(name)
+        while len(self.depths) < checked:
+            self.depths.append(DepthCount())
+        for count, origin in zip(self.depths, origins[:checked], strict=False):
+            count.checked += 1
             if origin:
-                self.depths[depth].accepted += 1
+                count.accepted += 1
                 self._drafter(origin).accepted += 1
 
     def _drafter(self, name: str) -> DrafterCount:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +22,15 @@ class Cache(Protocol):
     def capacity(self) -> int:
         """Committed and staged tokens that fit."""
 
-    def commit(self, path: IntArray) -> None:
-        """Keep these staged rows: int32 indices among this cache's own rows, root first, each
+    def commit(self, path: IntArray | list[int]) -> None:
+        """Keep these staged rows: indices among this cache's own rows, root first, each
         the child of the one before. The other staged rows never happened."""
 
     def truncate(self, length: int) -> None:
         """Forget committed tokens from `length` on."""
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """The rows of one forward.
 
     A forward that continues, which has one cache, stages its rows behind those that are staged already.
@@ -61,8 +59,7 @@ class Rows:
         return cls(ids, parents, [cache], np.zeros_like(ids))
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """What a forward gives back. The arrays are good until the next forward of the same backend.
 
     Attributes:

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from collections.abc import Sequence as Several
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from forerun._core import DraftTree
 from forerun.models.backend import Backend
 from forerun.models.rows import FloatArray, IntArray, Output, Rows
 
 DoubleArray = npt.NDArray[np.float64]
 NO_ROWS: IntArray = np.zeros(0, dtype=np.int32)
 COUNTED: IntArray = np.arange(256, dtype=np.int32)
-"""0, 1, 2, ...: made once, for each step needs some."""
-
-
-class Tree(Protocol):
-    """Rows to verify: node 0 follows what is committed, every other node its parent."""
-
-    @property
-    def tokens(self) -> IntArray: ...
-
-    @property
-    def parents(self) -> IntArray: ...
-
-    @property
-    def ids(self) -> Several[int]:
-        """The tokens, as a list."""
-
-    @property
-    def proposals(self) -> Mapping[int, DoubleArray]: ...
-
-    def path(self, node: int) -> list[int]: ...
+ZEROS: IntArray = np.zeros(256, dtype=np.int32)
+"""0, 1, 2, ... and 0, 0, 0, ...: made once, for each step needs some."""
 
 
 class Rule(Protocol):
-    """Chooses the token that follows a text, from the model's logits there."""
+    """Chooses the token that follows a text, from the model's logits there.
+
+    One that can choose along a whole tree at once has a method `walk` too, as `sampling.fused` does.
+    """
 
     def choose(
         self,
@@ -88,7 +74,7 @@ class Sequence:
         self.vocab_size = backend.config.vocab_size
         self.cache = backend.new_cache(context if capacity is None else capacity)
         self._tokens = np.zeros(self.cache.capacity, dtype=np.int32)
-        self._staged: IntArray = NO_ROWS
+        self._staged: list[int] = []
 
     @property
     def length(self) -> int:
@@ -106,29 +92,34 @@ class Sequence:
     def extend(self, tokens: IntArray) -> FloatArray | None:
         """Compute and commit tokens in one forward; float32 [n, taps, hidden], or None without taps."""
         output = self.backend.forward(Rows.chain(tokens, self.cache), NO_ROWS, self.taps)
-        self._staged = np.asarray(tokens, dtype=np.int32)
-        self.commit(np.arange(len(tokens), dtype=np.int32))
+        self._staged = tokens.tolist()
+        self.commit(list(range(len(tokens))))
         return output.features if self.taps else None
 
-    def verify(self, tree: Tree) -> NodeChoices:
-        n = len(tree.tokens)
-        all_rows = COUNTED[:n] if n <= COUNTED.size else np.arange(n, dtype=np.int32)
-        rows = Rows(tree.tokens, tree.parents, [self.cache], np.zeros(n, dtype=np.int32))
-        output = self.backend.forward(rows, all_rows, self.taps)
-        self.stage(tree.tokens)
+    def verify(self, tree: DraftTree) -> NodeChoices:
+        n = len(tree)
+        few = n <= COUNTED.size
+        all_rows = COUNTED[:n] if few else np.arange(n, dtype=np.int32)
+        owner = ZEROS[:n] if few else np.zeros(n, dtype=np.int32)
+        output = self.backend.forward(
+            Rows(tree.tokens, tree.parents, [self.cache], owner), all_rows, self.taps
+        )
+        self._staged = tree.ids
         return NodeChoices(self, tree, output.logits, output.features if self.taps else None)
 
-    def commit(self, path: IntArray) -> None:
-        start = self.length
+    def commit(self, path: list[int]) -> None:
+        at, tokens, staged = self.cache.length, self._tokens, self._staged
         # tokens first: past `length` they mean nothing, so an interrupt in between leaves the sequence whole
-        self._tokens[start : start + len(path)] = self._staged[path]
+        for row in path:
+            tokens[at] = staged[row]
+            at += 1
         self.cache.commit(path)
 
     def truncate(self, length: int) -> None:
         if length < self.length:
             self.cache.truncate(length)
 
-    def stage(self, tokens: IntArray) -> None:
+    def stage(self, tokens: list[int]) -> None:
         """Remember the tokens of a forward, for `commit`."""
         self._staged = tokens
 
@@ -137,7 +128,7 @@ class NodeChoices:
     """Implements `core.protocols.Verdict`: one sequence's rows of a forward's output, chosen at on demand."""
 
     def __init__(
-        self, sequence: Sequence, tree: Tree, logits: FloatArray, features: FloatArray | None
+        self, sequence: Sequence, tree: DraftTree, logits: FloatArray, features: FloatArray | None
     ) -> None:
         self._sequence = sequence
         self._tree = tree
@@ -145,21 +136,24 @@ class NodeChoices:
         """float32 [n, vocabulary], as the model gave them."""
         self.features = features
 
-    def path_tokens(self, node: int) -> list[int]:
-        """The tokens from the root to `node`."""
-        return [self._tree.ids[i] for i in self._tree.path(node)]
+    def walk(self) -> tuple[list[int], list[int], int] | None:
+        """All choices along the tree, if the rule can make them at once: the accepted nodes, the tokens
+        chosen at them, and how many of them have children."""
+        sequence = self._sequence
+        walk: Callable[..., tuple[list[int], list[int], int]] | None = getattr(sequence.rule, "walk", None)
+        return None if walk is None else walk(self.logits, sequence.tokens, self._tree)
 
     def choose(self, node: int, candidates: list[int]) -> int:
         return self._sequence.rule.choose(
             self.logits[node],
             self._sequence.tokens,
-            self.path_tokens(node),
+            [self._tree.ids[i] for i in self._tree.path(node)],
             candidates,
             self._tree.proposals.get(node),
         )
 
 
-def verify_together(sequences: list[Sequence], trees: Several[Tree]) -> list[NodeChoices]:
+def verify_together(sequences: list[Sequence], trees: Several[DraftTree]) -> list[NodeChoices]:
     """Verify one tree for each of several sequences of the same backend and taps in one forward."""
     sizes = [len(tree.tokens) for tree in trees]
     starts = np.cumsum([0, *sizes])
@@ -177,7 +171,7 @@ def verify_together(sequences: list[Sequence], trees: Several[Tree]) -> list[Nod
     output: Output = sequences[0].backend.forward(rows, np.arange(starts[-1], dtype=np.int32), taps)
     verdicts = []
     for sequence, tree, start, end in zip(sequences, trees, starts[:-1], starts[1:], strict=True):
-        sequence.stage(tree.tokens)
+        sequence.stage(tree.ids)
         features = output.features[start:end] if taps else None
         verdicts.append(NodeChoices(sequence, tree, output.logits[start:end], features))
     return verdicts

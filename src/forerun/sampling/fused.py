@@ -34,8 +34,29 @@ class _Fused:
         first_best(self._pipeline.processed(logits, history, path, allowed))
 
 
-class FusedCoupledRule(_Fused):
+class _FusedRule(_Fused):
+    """Can also walk a whole tree at once."""
+
+    _by_rejection: bool
+
+    def walk(
+        self, logits: Floats, history: Ints, tree: _core.DraftTree
+    ) -> tuple[list[int], list[int], int] | None:
+        """As `models.sequence.NodeChoices.walk`; logits float32 [nodes, vocabulary].
+
+        Raises:
+            ForerunError: nothing is allowed at the root, or a logit is not a number.
+        """
+        done = self._chooser.walk(logits, history, tree, self._by_rejection)
+        if done is None:
+            self._explain(logits[0], history, tree.ids[:1], None)
+        return done
+
+
+class FusedCoupledRule(_FusedRule):
     """Implements `models.sequence.Rule` as `rules.CoupledRule` does."""
+
+    _by_rejection = False
 
     def choose(
         self,
@@ -52,8 +73,10 @@ class FusedCoupledRule(_Fused):
         return token
 
 
-class FusedRejectionRule(_Fused):
+class FusedRejectionRule(_FusedRule):
     """Implements `models.sequence.Rule` as `rules.RejectionRule` does."""
+
+    _by_rejection = True
 
     def choose(
         self,

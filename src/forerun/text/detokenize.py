@@ -29,14 +29,28 @@ class StreamDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._first = not continues
         self._strip = 0 if continues else tokenizer.rules.strip
+        self._amid = self._first or self._strip > 0  # the beginning, or a character
+        self._whole: dict[int, str] = {}  # what tokens stand for that are neither
 
     def push(self, ids: Iterable[int]) -> str:
         """The text that `ids` complete. Ids that no token has are left out."""
-        return self._utf8.decode(b"".join([self._bytes(token) for token in ids]))
+        pieces = []
+        for token in ids:
+            piece = None if self._amid else self._whole.get(token)
+            pieces.append(self._decode(token) if piece is None else piece)
+        return "".join(pieces)
 
     def flush(self) -> str:
         """The end of the text: bytes still held back can become no character any more."""
         return self._utf8.decode(b"", final=True)
+
+    def _decode(self, token: int) -> str:
+        before = self._amid
+        piece = self._utf8.decode(self._bytes(token))
+        self._amid = self._first or self._strip > 0 or self._utf8.getstate()[0] != b""
+        if not before and not self._amid:
+            self._whole[token] = piece
+        return piece
 
     def _bytes(self, token: int) -> bytes:
         if self._skip_special and self._tokenizer.is_special(token):

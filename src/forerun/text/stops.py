@@ -53,6 +53,7 @@ class Ending:
         self._stops = [StopString(string) for string in stop]
         self._end_tokens = frozenset(end_tokens)
         self._min_tokens = min_tokens
+        self._unread: list[int] = []  # tokens whose text can end nothing
         self._text: list[str] = []  # characters
         self._spans: list[tuple[int, int]] = []  # of each token: characters before it and with it
         self._shown = self._shown_tokens = 0
@@ -60,6 +61,9 @@ class Ending:
         self._cut = False
 
     def __call__(self, token: int) -> str | None:
+        if not self._stops:
+            self._unread.append(token)
+            return "stop" if token in self._end_tokens else None
         found = self._append(self._decoder.push([token]))
         if found is None:
             return "stop" if token in self._end_tokens else None
@@ -72,6 +76,7 @@ class Ending:
 
     def end(self) -> None:
         """The answer is over: hold nothing back any more, not even the bytes of half a character."""
+        self._read()
         if not self._cut:  # what waits behind a stop string is gone with it
             self._text += self._decoder.flush()
         self._holding = 0
@@ -79,6 +84,7 @@ class Ending:
 
     def take(self) -> tuple[str, int]:
         """Text that may be shown since the last call, and how many more tokens that completes."""
+        self._read()
         shown, tokens = len(self._text) - self._holding, self._shown_tokens
         text = "".join(self._text[self._shown : shown])
         while tokens < len(self._spans) and self._spans[tokens][1] <= shown:
@@ -87,12 +93,18 @@ class Ending:
         self._shown, self._shown_tokens = shown, tokens
         return text, count
 
+    def _read(self) -> None:
+        while self._unread:
+            self._append(self._decoder.push([self._unread.pop(0)]))
+
     def _append(self, piece: str) -> int | None:
         """Add the text of one token; where the text is to end, if a stop string is complete."""
         start = len(self._text)
         self._text += piece
         # a token without text of its own (half a character, say) comes with the first character after it
         self._spans.append((start, max(len(self._text), start + 1)))
+        if not self._stops:
+            return None
         counts = len(self._spans) >= self._min_tokens
         for end, character in enumerate(piece, start + 1):
             lengths = [len(stop.string) for stop in self._stops if stop.push(character)]

@@ -41,6 +41,8 @@ class CpuBackend:
         self.kv = kv
         self.formats = formats
         self._model = model
+        self._taps: tuple[int, ...] = ()
+        self._states = NO_TAPS  # the same as an array
 
     @property
     def kernels(self) -> str:
@@ -62,9 +64,10 @@ class CpuBackend:
 
     def forward(self, rows: Rows, logits: IntArray, taps: tuple[int, ...] = ()) -> Output:
         caches = cast("list[_core.Cache]", rows.caches)
-        states = np.array(taps, dtype=np.int32) if taps else NO_TAPS
+        if taps != self._taps:
+            self._taps, self._states = taps, np.array(taps, dtype=np.int32)
         wanted, features = self._model.forward(
-            rows.tokens, rows.parents, rows.owner, caches, logits, states, rows.continues
+            rows.tokens, rows.parents, rows.owner, caches, logits, self._states, rows.continues
         )
         return Output(wanted, features)
 
