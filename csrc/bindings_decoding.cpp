@@ -128,7 +128,9 @@ void bind_tree(nb::module_& m) {
       .def("only",
            [](nb::object self, const std::vector<int32_t>& nodes) {
              const auto& tree = nb::cast<const DraftTree&>(self);
-             return nodes.size() == static_cast<size_t>(tree.size()) ? self : nb::cast(tree.only(nodes));
+             bool all = nodes.size() == static_cast<size_t>(tree.size());
+             for (size_t i = 0; i < nodes.size(); i++) all = all && nodes[i] == static_cast<int32_t>(i);
+             return all ? self : nb::cast(tree.only(nodes));
            },
            "nodes"_a)
       .def("fit",
@@ -137,6 +139,7 @@ void bind_tree(nb::module_& m) {
              return safe ? nb::cast(std::move(*safe)) : self;
            },
            "root"_a, nb::kw_only(), "nodes"_a, "depth"_a, "vocab_size"_a)
+      .def("likely_first", &DraftTree::likely_first)
       .def("named",
            [](nb::object self, const std::string& name) {
              const auto& tree = nb::cast<const DraftTree&>(self);

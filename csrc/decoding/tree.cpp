@@ -126,6 +126,27 @@ DraftTree DraftTree::named(const std::string& name) const {
   return tree;
 }
 
+DraftTree DraftTree::likely_first() const {
+  if (chances_.empty() || !proposals_.empty()) return *this;
+  const std::vector<std::vector<int32_t>> below = children();
+  std::vector<double> rank = chances_;
+  std::vector<int32_t> order, left{0};
+  while (!left.empty()) {
+    const int32_t node = left.back();
+    left.pop_back();
+    order.push_back(node);
+    std::vector<int32_t> siblings = below[static_cast<size_t>(node)];
+    for (const int32_t sibling : siblings) {  // of those that guess the same the first stays first
+      const auto first = static_cast<size_t>(child(node, tokens_[static_cast<size_t>(sibling)]));
+      rank[static_cast<size_t>(sibling)] = std::min(rank[static_cast<size_t>(sibling)], rank[first]);
+    }
+    std::stable_sort(siblings.begin(), siblings.end(),
+                     [&](int32_t a, int32_t b) { return rank[static_cast<size_t>(a)] > rank[static_cast<size_t>(b)]; });
+    left.insert(left.end(), siblings.rbegin(), siblings.rend());
+  }
+  return only(order);
+}
+
 DraftTree DraftTree::with(int node, const Draft& draft, const std::string& name) const {
   if (node < 0 || node >= size()) throw std::invalid_argument("no such node");
   DraftTree tree = *this;

@@ -48,13 +48,16 @@ class DraftTree {
   std::vector<int32_t> path(int node) const;            // from the root, both included
   int child(int node, int32_t token) const;             // the first child that guesses this, or -1
 
-  // The tree of these nodes, in ascending order: the root is among them, and with each its parent.
+  // The tree of these nodes in this order: the root is the first, and each comes after its parent.
   DraftTree only(const std::vector<int32_t>& nodes) const;
   // This tree made safe to verify: `root` is its root; nodes below `depth`, tokens outside the vocabulary, what is under
   // either, and whatever then exceeds `nodes` (the root not counted) are gone. Nothing if all of it is fine as it is.
   std::optional<DraftTree> fit(int32_t root, int nodes, int depth, int vocab) const;
   // With origins and chances where there were none: an unknown chance halves with each depth.
   DraftTree named(const std::string& name) const;
+  // The same nodes in an order in which the likeliest child and what is below it come first: the path that is accepted is
+  // then mostly a beginning, which a cache keeps without moving anything. Drawn candidates stay as they are.
+  DraftTree likely_first() const;
   // With a draft below a node, by whoever is named.
   DraftTree with(int node, const Draft& draft, const std::string& name) const;
 

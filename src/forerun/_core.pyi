@@ -180,7 +180,11 @@ class DraftTree:
     def path(self, node: int) -> list[int]:
         """Node indices from the root to `node`, both included."""
     def only(self, nodes: Sequence[int]) -> DraftTree:
-        """The tree of these nodes, in ascending order: the root is among them, and with each its parent."""
+        """The tree of these nodes in this order: the root is the first, and each comes after its parent."""
+    def likely_first(self) -> DraftTree:
+        """The same nodes in an order in which the likeliest child and what is below it come first: the path
+        that is accepted is then mostly a beginning, which a cache keeps without moving anything. Drawn
+        candidates stay as they are."""
     def fit(self, root: int, *, nodes: int, depth: int, vocab_size: int) -> DraftTree:
         """This tree made safe to verify: whatever a drafter proposed, what is left can be computed.
 

@@ -93,3 +93,27 @@ def test_fit(draft: DraftTree, root: int, nodes: int, depth: int) -> None:
 def test_fit_keeps_what_fits() -> None:
     chain = DraftTree.chain(7, [8, 9])
     assert chain.fit(7, nodes=2, depth=2, vocab_size=10) is chain
+
+
+@given(draft=trees(), seed=st.integers(0, 100))
+def test_likely_first(draft: DraftTree, seed: int) -> None:
+    """The same paths, the first child of each node its likeliest; what is said first of equal guesses stays
+    first; drawn candidates keep their order."""
+    assert draft.drawn
+    assert draft.likely_first().ids == draft.ids
+    odds = [1.0]
+    for parent, part in zip(draft.above[1:], np.random.default_rng(seed).random(len(draft)), strict=False):
+        odds.append(odds[parent] * float(part))
+    plain = DraftTree(draft.ids, draft.above, [str(node) for node in range(len(draft))], {}, odds)
+    ordered = plain.likely_first()
+    was = [int(name) for name in ordered.origins]  # of each node in the new order, the old number
+    assert sorted(was) == list(range(len(draft)))
+    for node, children in enumerate(ordered.children):
+        assert [was[above] for above in ordered.path(node)] == plain.path(was[node])
+        assert not children or children[0] == node + 1
+        for child in children:
+            first = next(other for other in children if ordered.ids[other] == ordered.ids[child])
+            assert was[first] <= was[child]
+        if len({ordered.ids[child] for child in children}) == len(children):
+            chances = [odds[was[child]] for child in children]
+            assert chances == sorted(chances, reverse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -146,6 +147,7 @@ def test_metaspace_drops_its_marks_from_the_first_piece_only() -> None:
 def test_one_look_at_each_token() -> None:
     class Counting:
         rules = PieceRules(byte_level=True)
+        texts: ClassVar[dict[int, str]] = {}
         looks = 0
 
         def is_special(self, token: int) -> bool:

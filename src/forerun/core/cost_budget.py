@@ -98,7 +98,7 @@ class CostBudget:
         for pace in self._paces:
             if pace.asked is not None:
                 self._tell(pace, pace.asked, kept)
-        return tree.only([0, *kept])
+        return tree.only([0, *kept]).likely_first()
 
     def learn(self, tree: DraftTree, tokens: Sequence[int], rows: int, seconds: float | None) -> None:
         """What came of a step.

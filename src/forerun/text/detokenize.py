@@ -30,13 +30,13 @@ class StreamDecoder:
         self._first = not continues
         self._strip = 0 if continues else tokenizer.rules.strip
         self._amid = self._first or self._strip > 0  # the beginning, or a character
-        self._whole: dict[int, str] = {}  # what tokens stand for that are neither
+        self._texts = tokenizer.texts
 
     def push(self, ids: Iterable[int]) -> str:
         """The text that `ids` complete. Ids that no token has are left out."""
         pieces = []
         for token in ids:
-            piece = None if self._amid else self._whole.get(token)
+            piece = None if self._amid else self._texts.get(token)
             pieces.append(self._decode(token) if piece is None else piece)
         return "".join(pieces)
 
@@ -48,8 +48,8 @@ class StreamDecoder:
         before = self._amid
         piece = self._utf8.decode(self._bytes(token))
         self._amid = self._first or self._strip > 0 or self._utf8.getstate()[0] != b""
-        if not before and not self._amid:
-            self._whole[token] = piece
+        if not before and not self._amid and not self._tokenizer.is_special(token):
+            self._texts[token] = piece
         return piece
 
     def _bytes(self, token: int) -> bytes:

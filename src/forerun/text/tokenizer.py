@@ -26,6 +26,8 @@ class Tokenizer:
     added           id -> text of the tokens that are matched in text before anything else, special or not
     prefix, suffix  what `encode` puts around a text when `add_special`
     special_tokens  name -> text, as chat templates use them: "bos_token", "eos_token", ...
+    texts           id -> text, as far as it is known, of tokens that are whole characters wherever they stand
+                    after a text's beginning; of special ones none
     chat_templates  name -> source; "default", and "tool_use" where tools have a template of their own
     """
 
@@ -40,6 +42,7 @@ class Tokenizer:
     suffix: tuple[int, ...]
     special_tokens: Mapping[str, str]
     chat_templates: Mapping[str, str]
+    texts: dict[int, str] = field(default_factory=dict, init=False, repr=False)
     _bytes: dict[int, bytes] = field(default_factory=dict, init=False, repr=False)
 
     @property
