@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
+OF_A_DRAFTER = ("name", "taps", "begin", "propose", "observe", "truncate")
+"""What `core.protocols.Drafter` asks of one of the caller's own."""
+
 MOST_REMEMBERED = 2_000_000
 """Tokens of texts to remember: about 200 MB."""
 
@@ -323,12 +326,22 @@ class Engine:
     def _chosen(self, drafter: str | Drafter | None) -> tuple[str | Drafter, int | None]:
         """The drafter that a call means, and its guesses a step (None: as many as pay)."""
         chosen = self.drafter if drafter is None else drafter
-        if not isinstance(chosen, str) and not hasattr(chosen, "propose"):
-            refuse("drafter", chosen, "a name, several with commas between, or a drafter")
+        if not isinstance(chosen, str):
+            self._check_own(chosen)
         if chosen != "auto":
             return chosen, self.draft_tokens
         guesses = self.auto.draft_tokens if self.draft_tokens is None else self.draft_tokens
         return self.auto.drafter, guesses
+
+    def _check_own(self, drafter: object) -> None:
+        """Refuse what is no drafter, or reads hidden states that there are not."""
+        if isinstance(drafter, type) or not all(hasattr(drafter, part) for part in OF_A_DRAFTER):
+            refuse("drafter", drafter, f"a name, or an object with {', '.join(OF_A_DRAFTER)}")
+        taps, layers = getattr(drafter, "taps", None), self.backend.config.layers
+        if not isinstance(taps, tuple) or any(type(tap) is not int or not 0 <= tap <= layers for tap in taps):
+            raise InputError(
+                f"the drafter's taps are {taps!r}; they must be a tuple of numbers from 0 to {layers}"
+            )
 
     def _target(
         self, rule: Rule, taps: tuple[int, ...], capacity: int, after: Stream | None

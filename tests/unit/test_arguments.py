@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from test_api import ENGINE, TOKENIZER
 import forerun
 from conformance.tiny_model import TinyBackend
 from forerun import InputError, SamplingParams, SpeculativeEngine
+from forerun.drafters.lookup import LookupDrafter
 from forerun.engine import Engine
 
 ANY: Any = ENGINE  # whose types a careless caller does not look at
@@ -26,6 +28,13 @@ def ended_elsewhere() -> Any:
     stream = Engine(TinyBackend(), TOKENIZER, context=80).stream("a", SamplingParams(max_tokens=1))
     stream.close()
     return stream
+
+
+def reading(taps: Any) -> LookupDrafter:
+    """A drafter that asks for these hidden states."""
+    drafter = LookupDrafter()
+    drafter.taps = taps  # type: ignore[misc]
+    return drafter
 
 
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
@@ -66,6 +75,13 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "drafter empty": (lambda: ANY.generate("a", drafter=""), "there is no drafter ''"),
     "drafter no list": (lambda: ANY.generate("a", drafter=[]), "drafter is of type list"),
     "drafter in a batch": (lambda: ANY.generate_batch(["a"], drafter=""), "there is no drafter ''"),
+    "drafter of a class": (lambda: ANY.generate("a", drafter=LookupDrafter), "drafter is of type type"),
+    "drafter that only proposes": (
+        lambda: ANY.generate("a", drafter=SimpleNamespace(propose=len)),
+        "give a name, or an object with name, taps, begin, propose, observe, truncate",
+    ),
+    "drafter of no layer": (lambda: ANY.generate("a", drafter=reading((0, 99))), "taps are (0, 99)"),
+    "drafter of no tuple": (lambda: ANY.generate("a", drafter=reading(None)), "taps are None"),
     "drafter an array": (lambda: ANY.check_drafter(np.zeros(0)), "drafter is of type ndarray"),
     "drafter unknown": (lambda: ANY.check_drafter("sufix"), "eagle:DIR, eagle3:DIR, medusa:DIR"),
     "decode None": (lambda: ANY.tokenizer.decode(None), "a list of token ids is needed, not None"),
