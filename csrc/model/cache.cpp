@@ -10,12 +10,24 @@
 namespace forerun {
 namespace {
 
+constexpr int kAhead = 3;        // heads
 constexpr int kStageRoom = 256;  // slots beyond the capacity: a tree has more nodes than levels
 size_t round64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 size_t times(size_t a, size_t b) {
   size_t product;
   if (__builtin_mul_overflow(a, b, &product)) throw std::bad_alloc();
   return product;
+}
+
+// Copies pieces of so many bytes that lie `stride` bytes apart.
+template <size_t kPiece>
+void copy_pieces(uint8_t* to, const uint8_t* from, size_t count, size_t stride) {
+  for (size_t i = 0; i < count; i++) std::memcpy(to + i * stride, from + i * stride, kPiece);
+}
+void copy_pieces(size_t piece, uint8_t* to, const uint8_t* from, size_t count, size_t stride) {
+  if (piece == 1) copy_pieces<1>(to, from, count, stride);
+  else if (piece == 2) copy_pieces<2>(to, from, count, stride);
+  else copy_pieces<4>(to, from, count, stride);
 }
 
 }  // namespace
@@ -95,24 +107,35 @@ void Cache::move(int from, int to) {
   const size_t together = in_pairs(type_) ? 2 : 1, unit = together * element_;
   const size_t block = static_cast<size_t>(key_rows(type_, head_dim_)) * kKeyBlock * element_;
   const size_t row = value_stride_ * element_;
-  const auto key_at = [&](uint8_t* keys, int slot) { return keys + slot / kKeyBlock * block + slot % kKeyBlock * unit; };
-  for (int layer = 0; layer < layers_; layer++)
-    for (int h = 0; h < kv_heads_; h++) {
-      const KvHead kv = head(layer, h);
-      uint8_t* keys = static_cast<uint8_t*>(kv.keys);
-      for (size_t at = 0; at < block; at += kKeyBlock * unit) std::memcpy(key_at(keys, to) + at, key_at(keys, from) + at, unit);
-      uint8_t* values = static_cast<uint8_t*>(kv.values);
-      if (in_pairs(type_)) {
-        const auto value_at = [&](int slot) { return values + slot / 2 * 2 * row + slot % 2 * element_; };
-        for (int d = 0; d < value_stride_; d++) std::memcpy(value_at(to) + d * unit, value_at(from) + d * unit, element_);
-      } else {
-        std::memcpy(values + to * row, values + from * row, row);
-      }
-      if (type_ == KvType::q8) {
-        kv.key_scales[to] = kv.key_scales[from];
-        kv.value_scales[to] = kv.value_scales[from];
-      }
+  const auto keys_of = [&](const KvHead& kv, int slot) { return static_cast<uint8_t*>(kv.keys) + slot / kKeyBlock * block; };
+  const auto key_of = [&](const KvHead& kv, int slot) { return keys_of(kv, slot) + slot % kKeyBlock * unit; };
+  const int heads = layers_ * kv_heads_;
+  const auto ask = [&](int index) {  // memory is far away: it is asked for some heads ahead
+    if (index >= heads) return;
+    const KvHead kv = head(index / kv_heads_, index % kv_heads_);
+    for (const int slot : {from, to}) {
+      for (size_t at = 0; at < block; at += 64) __builtin_prefetch(keys_of(kv, slot) + at, 1);
+      const uint8_t* values = static_cast<const uint8_t*>(kv.values) + static_cast<size_t>(slot / 2) * 2 * row;
+      for (size_t at = 0; at < 2 * row; at += 64) __builtin_prefetch(values + at, 1);
     }
+  };
+  for (int index = 0; index < kAhead; index++) ask(index);
+  for (int index = 0; index < heads; index++) {
+    ask(index + kAhead);
+    const KvHead kv = head(index / kv_heads_, index % kv_heads_);
+    copy_pieces(unit, key_of(kv, to), key_of(kv, from), block / (kKeyBlock * unit), kKeyBlock * unit);
+    uint8_t* values = static_cast<uint8_t*>(kv.values);
+    if (in_pairs(type_)) {
+      const auto value_of = [&](int slot) { return values + slot / 2 * 2 * row + slot % 2 * element_; };
+      copy_pieces(element_, value_of(to), value_of(from), static_cast<size_t>(value_stride_), unit);
+    } else {
+      std::memcpy(values + to * row, values + from * row, row);
+    }
+    if (type_ == KvType::q8) {
+      kv.key_scales[to] = kv.key_scales[from];
+      kv.value_scales[to] = kv.value_scales[from];
+    }
+  }
 }
 
 }  // namespace forerun

@@ -18,8 +18,8 @@ class Pieces:
         self.pieces = pieces
         self.waiting = b""
 
-    def push(self, ids: list[int]) -> str:
-        data = self.waiting + b"".join(b"" if token == END else self.pieces[token] for token in ids)
+    def piece(self, token: int) -> str:
+        data = self.waiting + (b"" if token == END else self.pieces[token])
         for cut in range(len(data), -1, -1):
             try:
                 text = data[:cut].decode()

@@ -18,7 +18,7 @@ class Lap:
         return self._last - last
 
 
-@dataclass
+@dataclass(slots=True)
 class DepthCount:
     """How guesses fared at one depth: `checked` steps reached a node that had guesses this deep, and in
     `accepted` of them one of these was what the target said."""
@@ -27,7 +27,7 @@ class DepthCount:
     accepted: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class DrafterCount:
     """How one drafter fared: nodes it put before the target, and emitted tokens that were its guesses."""
 
@@ -77,20 +77,18 @@ class Report:
         if not drafted:
             return
         self.drafted += len(drafted)
-        for name in dict.fromkeys(drafted):
-            self._drafter(name).drafted += drafted.count(name)
-        while len(self.depths) < checked:
-            self.depths.append(DepthCount())
-        for count, origin in zip(self.depths, origins[:checked], strict=False):
-            count.checked += 1
-            if origin:
-                count.accepted += 1
-                self._drafter(origin).accepted += 1
-
-    def _drafter(self, name: str) -> DrafterCount:
-        if name not in self.drafters:
-            self.drafters[name] = DrafterCount()
-        return self.drafters[name]
+        drafters, depths = self.drafters, self.depths
+        for name in drafted:
+            if name not in drafters:
+                drafters[name] = DrafterCount()
+            drafters[name].drafted += 1
+        for depth in range(checked):
+            if depth == len(depths):
+                depths.append(DepthCount())
+            depths[depth].checked += 1
+            if origin := origins[depth]:
+                depths[depth].accepted += 1
+                drafters[origin].accepted += 1
 
     @property
     def seconds(self) -> float:

@@ -34,11 +34,12 @@ class StreamDecoder:
 
     def push(self, ids: Iterable[int]) -> str:
         """The text that `ids` complete. Ids that no token has are left out."""
-        pieces = []
-        for token in ids:
-            piece = None if self._amid else self._texts.get(token)
-            pieces.append(self._decode(token) if piece is None else piece)
-        return "".join(pieces)
+        return "".join([self.piece(token) for token in ids])
+
+    def piece(self, token: int) -> str:
+        """The text that one more token completes."""
+        text = None if self._amid else self._texts.get(token)
+        return self._decode(token) if text is None else text
 
     def flush(self) -> str:
         """The end of the text: bytes still held back can become no character any more."""

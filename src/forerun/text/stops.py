@@ -64,7 +64,7 @@ class Ending:
         if not self._stops:
             self._unread.append(token)
             return "stop" if token in self._end_tokens else None
-        found = self._append(self._decoder.push([token]))
+        found = self._append(self._decoder.piece(token))
         if found is None:
             return "stop" if token in self._end_tokens else None
         del self._text[found:]
@@ -95,16 +95,19 @@ class Ending:
 
     def _read(self) -> None:
         while self._unread:
-            self._append(self._decoder.push([self._unread.pop(0)]))
+            self._add(self._decoder.piece(self._unread.pop(0)))
 
-    def _append(self, piece: str) -> int | None:
-        """Add the text of one token; where the text is to end, if a stop string is complete."""
+    def _add(self, piece: str) -> int:
+        """Add the text of one token; where it starts."""
         start = len(self._text)
         self._text += piece
         # a token without text of its own (half a character, say) comes with the first character after it
         self._spans.append((start, max(len(self._text), start + 1)))
-        if not self._stops:
-            return None
+        return start
+
+    def _append(self, piece: str) -> int | None:
+        """The same; where the text is to end, if a stop string is complete."""
+        start = self._add(piece)
         counts = len(self._spans) >= self._min_tokens
         for end, character in enumerate(piece, start + 1):
             lengths = [len(stop.string) for stop in self._stops if stop.push(character)]
