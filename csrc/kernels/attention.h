@@ -9,6 +9,7 @@ namespace forerun {
 enum class KvType : uint8_t { f32, f16, q8, bf16 };
 
 constexpr int kKeyBlock = 16;   // slots whose keys lie together, dimension by dimension
+constexpr int kPage = 128;      // slots whose keys and values lie together
 constexpr int kChunk = 128;     // positions whose scores are softened together
 constexpr int kMaxQueries = 12; // queries that one call of attend takes
 
@@ -24,7 +25,7 @@ constexpr bool in_pairs(KvType type) { return type == KvType::bf16 || type == Kv
 // Numbers that are kept of a key: head_dim, made even in pairs.
 constexpr int key_rows(KvType type, int head_dim) { return in_pairs(type) ? (head_dim + 1) / 2 * 2 : head_dim; }
 
-// Keys and values of one head of one layer of one sequence, indexed by slot.
+// Keys and values of one head of one layer of one sequence, by pages of slots. In a page:
 //   keys    [blocks][head_dim][kKeyBlock]      values  [slots][value_stride]
 // In pairs:
 //   keys    [blocks][key_rows / 2][kKeyBlock][2]   values  [slots / 2][value_stride][2]
@@ -32,10 +33,11 @@ struct KvHead {
   KvType type;
   int head_dim;
   int value_stride;  // head_dim rounded up to 16
-  void* keys;
+  void* keys;           // of the first page, as the others here
   void* values;
   float* key_scales;    // [slots], q8 only
   float* value_scales;  // [slots], q8 only
+  size_t page_bytes;    // from an array's page to its next
 };
 
 // The positions that a query sees: position p lies in slot p below `prefix`, in slot tail[p - prefix] from there on.

@@ -36,6 +36,22 @@ static inline void for_rows(int n, const F& f) {
   }
 }
 
+// Calls f(block, count, done) for blocks [first, first + blocks), page by page; `done` are done before.
+template <class F>
+static inline void for_pages(int first, int blocks, const F& f) {
+  constexpr int kBlocks = kPage / kKeyBlock;
+  for (int done = 0, some; done < blocks; done += some) {
+    some = at_most(blocks - done, kBlocks - (first + done) % kBlocks);
+    f(first + done, some, done);
+  }
+}
+
+// Bytes from a value to a key as far into the next page, where the next chunk is.
+static inline size_t to_next_keys(const KvHead& head) {
+  static_assert(kPage == kChunk);
+  return reinterpret_cast<uintptr_t>(head.keys) - reinterpret_cast<uintptr_t>(head.values) + head.page_bytes;
+}
+
 // Where queries find positions [start, end).
 struct Span {
   int direct;             // positions below lie in the slots of the same number, for whoever sees furthest
@@ -79,8 +95,10 @@ static inline float soften_vectors(float* s, int first, int last, float maximum)
 
 // Makes `top` the maximum that a sum's weights refer to: the online softmax of Milakov and Gimelshein (arXiv 1805.02867).
 static inline void raise(float* sum, float top, int value_stride) {
-  const vf factor = exp(set1(sum[0] - top));
-  for (int i = 0; i < kSumHeader + value_stride; i += kLanes) store(sum + i, mul(load(sum + i), factor));
+  if (sum[0] > -__builtin_inff()) {
+    const vf factor = exp(set1(sum[0] - top));
+    for (int i = 0; i < kSumHeader + value_stride; i += kLanes) store(sum + i, mul(load(sum + i), factor));
+  }
   sum[0] = top;
 }
 

@@ -4,13 +4,6 @@
 namespace forerun {
 namespace FORERUN_ISA {
 
-static inline const int8_t* key_bytes(const KvHead& head, int block) {
-  return static_cast<const int8_t*>(head.keys) + static_cast<size_t>(block) * key_rows(head.type, head.head_dim) * kKeyBlock;
-}
-static inline const int8_t* value_bytes(const KvHead& head, int slot) {
-  return static_cast<const int8_t*>(head.values) + static_cast<size_t>(slot / 2) * 2 * head.value_stride;
-}
-
 // What a query is rounded to, so that the sum of products with `dim` 8-bit numbers stays below 2^31.
 static inline float query_limit(int dim) { return static_cast<float>(at_most(32767, INT32_MAX / 127 / dim)); }
 constexpr float kWeightLimit = 32767.0f;  // 127 of a chunk's weights and values: 128 * 127 * 32767 < 2^31
@@ -67,8 +60,9 @@ static void score_byte_rows(const KvHead& head, const float* q, int first, int b
   constexpr int kWide = kRegisters >= 32 ? (R <= 6 ? 4 : 2) : 1;
   const int pairs = key_rows(head.type, head.head_dim) / 2;
   const auto some = [&](auto wide, int b) {
-    score_byte_blocks<R, decltype(wide)::value>(q, first, key_bytes(head, block + b), value_bytes(head, (block + b) * kKeyBlock),
-                                                head.key_scales + (block + b) * kKeyBlock, pairs, scores + b * kKeyBlock, stride);
+    const int slot = (block + b) * kKeyBlock;
+    score_byte_blocks<R, decltype(wide)::value>(q, first, keys_at<int8_t>(head, slot), values_at<int8_t>(head, slot),
+                                                scale_at(head, head.key_scales, slot), pairs, scores + b * kKeyBlock, stride);
   };
   int b = 0;
   for (; b + kWide <= blocks; b += kWide) some(RowCount<kWide>(), b);
@@ -76,8 +70,10 @@ static void score_byte_rows(const KvHead& head, const float* q, int first, int b
 }
 
 static void score_bytes(const KvHead& head, const float* q, int n, int block, int blocks, float* scores, int stride) {
-  for_rows(n, [&](auto rows, int r) {
-    score_byte_rows<decltype(rows)::value>(head, q, r, block, blocks, scores + r * stride, stride);
+  for_pages(block, blocks, [&](int at, int some, int done) {
+    for_rows(n, [&](auto rows, int r) {
+      score_byte_rows<decltype(rows)::value>(head, q, r, at, some, scores + r * stride + done * kKeyBlock, stride);
+    });
   });
 }
 
@@ -104,9 +100,9 @@ static inline void mix_byte_rows(const int8_t* values, int value_stride, int cou
     FORERUN_UNROLL for (int t = 0; t < V; t++) store_int(out + r * value_stride + t * kLanes, acc[r][t]);
 }
 
-// out[r] += pairs [0, count) from slot `slot` on (which is even), weighted, for n queries.
+// out[r] += pairs [0, count) of a page from slot `slot` on (which is even), weighted, for n queries.
 static void mix_bytes(const KvHead& head, int slot, int count, const float* weights, int weight_stride, int n, float* out, size_t next) {
-  const int8_t* values = value_bytes(head, slot);
+  const int8_t* values = values_at<int8_t>(head, slot);
   for_rows(n, [&](auto rows, int r) {
     constexpr int R = decltype(rows)::value, kWide = kRegisters >= 32 ? (R <= 6 ? 4 : 2) : (R <= 2 ? 2 : 1);
     const int stride = head.value_stride, vectors = stride / kLanes;
@@ -125,10 +121,15 @@ static void mix_bytes(const KvHead& head, int slot, int count, const float* weig
 // its slots are in `tails`; each times its value's scale. Returns what they are multiples of.
 static float round_weights(const KvHead& head, const Query& query, const Span& span, int start, int lo, int hi, float* w, float* tails) {
   const int direct = at_most(query.prefix, hi);
-  for (int p = lo; p < direct; p++) w[p - start] *= head.value_scales[p];
-  for (int p = at_least(query.prefix, lo); p < hi; p++) w[p - start] *= head.value_scales[query.tail[p - query.prefix]];
-  __builtin_memset(w, 0, sizeof(float) * static_cast<size_t>(lo - start));
-  __builtin_memset(w + hi - start, 0, sizeof(float) * static_cast<size_t>(start + kChunk - hi));
+  const float* scales = scale_at(head, head.value_scales, start);
+  if (lo == start && direct == start + kChunk) {
+    for (int i = 0; i < kChunk; i += kLanes) store(w + i, mul(load(w + i), load(scales + i)));
+  } else {
+    for (int p = lo; p < direct; p++) w[p - start] *= scales[p - start];
+    for (int p = at_least(query.prefix, lo); p < hi; p++) w[p - start] *= *scale_at(head, head.value_scales, query.tail[p - query.prefix]);
+    __builtin_memset(w, 0, sizeof(float) * static_cast<size_t>(lo - start));
+    __builtin_memset(w + hi - start, 0, sizeof(float) * static_cast<size_t>(start + kChunk - hi));
+  }
   vf tops = zero();
   for (int i = 0; i < kChunk; i += kLanes) tops = max(load(w + i), tops);
   const float top = hmax(tops);
@@ -165,13 +166,12 @@ static void attend_bytes(const KvHead& head, const float* q, const Query* querie
     }
     units[r] = round_weights(head, query, span, start, at_most(lo, end), at_most(hi, end), s, tails + r * tail_stride);
   }
-  // Bytes from a value to the key as far into the next chunk.
-  const size_t next = reinterpret_cast<uintptr_t>(key_bytes(head, start / kKeyBlock)) -
-                      reinterpret_cast<uintptr_t>(value_bytes(head, start)) +
-                      kChunk * static_cast<size_t>(key_rows(head.type, head.head_dim));
+  const size_t next = to_next_keys(head);
   __builtin_memset(mixed, 0, sizeof(float) * static_cast<size_t>(n) * stride);
   mix_bytes(head, start, (span.direct - start + 1) / 2, scores, kChunk, n, mixed, next);
-  if (span.blocks > 0) mix_bytes(head, span.low_block * kKeyBlock, span.blocks * kKeyBlock / 2, tails, tail_stride, n, mixed, next);
+  for_pages(span.low_block, span.blocks, [&](int block, int some, int done) {
+    mix_bytes(head, block * kKeyBlock, some * kKeyBlock / 2, tails + done * kKeyBlock / 2, tail_stride, n, mixed, next);
+  });
   for (int r = 0; r < n; r++) {
     float* out = sums + r * (kSumHeader + stride) + kSumHeader;
     for (int d = 0; d < stride; d += kLanes) store(out + d, fma(to_float(load_int(mixed + r * stride + d)), set1(units[r]), load(out + d)));

@@ -42,11 +42,12 @@ static void score_rows(const float* q, const T* keys, const T* values, int dim, 
 // Scores of blocks [first_block, first_block + blocks) for n queries.
 template <class T>
 static void score(const KvHead& head, const float* q, int n, int first_block, int blocks, float* scores, int stride) {
-  const T* keys = static_cast<const T*>(head.keys) + static_cast<size_t>(first_block) * head.head_dim * kKeyBlock;
-  const T* values = static_cast<const T*>(head.values) + static_cast<size_t>(first_block) * head.value_stride * kKeyBlock;
-  const int dim = head.head_dim, value_stride = head.value_stride;
-  for_rows(n, [&](auto rows, int r) {
-    score_rows<T, decltype(rows)::value>(q + r, keys, values, dim, value_stride, blocks, scores + r * stride, stride);
+  for_pages(first_block, blocks, [&](int at, int some, int done) {
+    const T *keys = keys_at<T>(head, at * kKeyBlock), *values = values_at<T>(head, at * kKeyBlock);
+    for_rows(n, [&](auto rows, int r) {
+      score_rows<T, decltype(rows)::value>(q + r, keys, values, head.head_dim, head.value_stride, some,
+                                           scores + r * stride + done * kKeyBlock, stride);
+    });
   });
 }
 
@@ -89,13 +90,12 @@ static void mix_dims(const T* values, int value_stride, int count, const float* 
 
 // out[r] += sum over i in [0, count) of weights[r * kChunk + at + i] * the value in slot + i, for n queries.
 template <class T>
-static void mix(const T* values, int value_stride, int slot, int count, const float* weights, int at, int n, float* out,
-                int out_stride, size_t next) {
+static void mix(const KvHead& head, int slot, int count, const float* weights, int at, int n, float* out, int out_stride, size_t next) {
   if (count <= 0) return;
-  values += static_cast<size_t>(slot) * value_stride;
+  const T* values = values_at<T>(head, slot);
   weights += at;
   for_rows(n, [&](auto rows, int r) {
-    mix_dims<T, decltype(rows)::value>(values, value_stride, count, weights + r * kChunk, out + r * out_stride, out_stride, next);
+    mix_dims<T, decltype(rows)::value>(values, head.value_stride, count, weights + r * kChunk, out + r * out_stride, out_stride, next);
   });
 }
 
@@ -112,7 +112,6 @@ static void attend_as(const KvHead& head, const float* q, const Query* queries, 
   score<T>(head, q, n, start / kKeyBlock, (span.direct - start + kKeyBlock - 1) / kKeyBlock, scores, kChunk);
   if (span.blocks > 0) score<T>(head, q, n, span.low_block, span.blocks, tails, tail_stride);
 
-  const T* values = static_cast<const T*>(head.values);
   const int stride = head.value_stride, sum_stride = kSumHeader + stride;
   int joint_low = start, joint_high = end;  // positions that all queries see in their own slots
   for (int r = 0; r < n; r++) {
@@ -128,28 +127,26 @@ static void attend_as(const KvHead& head, const float* q, const Query* queries, 
     joint_low = at_least(joint_low, lo);
     joint_high = at_most(joint_high, at_most(seen.prefix, hi));
   }
-  const size_t next = reinterpret_cast<uintptr_t>(static_cast<const T*>(head.keys) + static_cast<size_t>(start) * head.head_dim) +
-                      static_cast<size_t>(kChunk) * head.head_dim * sizeof(T) -
-                      reinterpret_cast<uintptr_t>(values + static_cast<size_t>(start) * stride);
+  const size_t next = to_next_keys(head);
   joint_high = at_least(joint_high, joint_low);
   if (joint_high == joint_low) joint_low = joint_high = end;  // then each query alone
 
   for (int r = 0; r < n; r++) {  // what comes before the joint positions
     const Query& seen = queries[r];
     const int lo = at_least(seen.first, start), stop = at_most(at_most(seen.prefix, at_most(seen.length, end)), joint_low);
-    mix<T>(values, stride, lo, stop - lo, scores + r * kChunk, lo - start, 1,
+    mix<T>(head, lo, stop - lo, scores + r * kChunk, lo - start, 1,
            sums + r * sum_stride + kSumHeader, sum_stride, next);
   }
-  mix<T>(values, stride, joint_low, joint_high - joint_low, scores, joint_low - start, n, sums + kSumHeader, sum_stride,
+  mix<T>(head, joint_low, joint_high - joint_low, scores, joint_low - start, n, sums + kSumHeader, sum_stride,
          next);
   for (int r = 0; r < n; r++) {  // and what comes after, the tail slot by slot
     const Query& seen = queries[r];
     float* out = sums + r * sum_stride + kSumHeader;
     const float* w = scores + r * kChunk;
     const int hi = at_most(seen.length, end), split = at_most(seen.prefix, hi);
-    mix<T>(values, stride, joint_high, split - joint_high, w, joint_high - start, 1, out, sum_stride, next);
+    mix<T>(head, joint_high, split - joint_high, w, joint_high - start, 1, out, sum_stride, next);
     for (int p = at_least(at_least(seen.prefix, start), seen.first); p < hi; p++)
-      mix<T>(values, stride, seen.tail[p - seen.prefix], 1, w, p - start, 1, out, sum_stride, next);
+      mix<T>(head, seen.tail[p - seen.prefix], 1, w, p - start, 1, out, sum_stride, next);
   }
 }
 

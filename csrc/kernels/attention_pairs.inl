@@ -6,13 +6,6 @@
 namespace forerun {
 namespace FORERUN_ISA {
 
-static inline uint16_t* key_pairs(const KvHead& head, int block) {
-  return static_cast<uint16_t*>(head.keys) + static_cast<size_t>(block) * key_rows(head.type, head.head_dim) * kKeyBlock;
-}
-static inline uint16_t* value_pairs(const KvHead& head, int slot) {
-  return static_cast<uint16_t*>(head.values) + static_cast<size_t>(slot / 2) * 2 * head.value_stride;
-}
-
 // Query i, as score_pair_blocks reads it: [key_rows / 2][kMaxQueries] pairs.
 static void pack_pairs(const KvHead& head, const float* q, int i, float* packed) {
   constexpr int kFloats = kBf16Rows ? 1 : 2;  // of a pair
@@ -56,16 +49,18 @@ static void score_pair_rows(const KvHead& head, const float* q, int first, int b
   const int pairs = key_rows(head.type, head.head_dim) / 2;
   int b = 0;
   for (; b + kWide <= blocks; b += kWide)
-    score_pair_blocks<R, kWide>(q, first, key_pairs(head, block + b), value_pairs(head, (block + b) * kKeyBlock), pairs,
+    score_pair_blocks<R, kWide>(q, first, keys_at<uint16_t>(head, (block + b) * kKeyBlock), values_at<uint16_t>(head, (block + b) * kKeyBlock), pairs,
                                 scores + b * kKeyBlock, stride);
   for (; b < blocks; b++)
-    score_pair_blocks<R, 1>(q, first, key_pairs(head, block + b), value_pairs(head, (block + b) * kKeyBlock), pairs,
+    score_pair_blocks<R, 1>(q, first, keys_at<uint16_t>(head, (block + b) * kKeyBlock), values_at<uint16_t>(head, (block + b) * kKeyBlock), pairs,
                             scores + b * kKeyBlock, stride);
 }
 
 static void score_pairs(const KvHead& head, const float* q, int n, int block, int blocks, float* scores, int stride) {
-  for_rows(n, [&](auto rows, int r) {
-    score_pair_rows<decltype(rows)::value>(head, q, r, block, blocks, scores + r * stride, stride);
+  for_pages(block, blocks, [&](int at, int some, int done) {
+    for_rows(n, [&](auto rows, int r) {
+      score_pair_rows<decltype(rows)::value>(head, q, r, at, some, scores + r * stride + done * kKeyBlock, stride);
+    });
   });
 }
 
@@ -139,7 +134,7 @@ static void join_values(const KvHead& head, const Query& query, const Seen& seen
   __builtin_memset(joined, 0, static_cast<size_t>(head.value_stride) * 4);
   for (int p = at_least(2 * pair, seen.low); p < at_most(2 * pair + 2, seen.high); p++) {
     const int slot = p < query.prefix ? p : query.tail[p - query.prefix], from = slot % 2 * 16, to = p % 2 * 16;
-    const uint16_t* values = value_pairs(head, slot);
+    const uint16_t* values = values_at<uint16_t>(head, slot);
     for (int d = 0; d < head.value_stride; d++) {
       const uint32_t two = two_at(joined + 2 * d) | (two_at(values + 2 * d) >> from & 0xffff) << to;
       __builtin_memcpy(joined + 2 * d, &two, 4);
@@ -176,10 +171,7 @@ static void attend_pairs(const KvHead& head, const float* q, const Query* querie
     take_tail_scores(query, span, tails + r * tail_stride, start, seen.high, s);
     soften<Weights::pairs>(s, seen.low - start, seen.high - start, sums + r * sum_stride, stride);
   }
-  // Bytes from a value to the key as far into the next chunk.
-  const size_t next = reinterpret_cast<uintptr_t>(key_pairs(head, start / kKeyBlock)) -
-                      reinterpret_cast<uintptr_t>(value_pairs(head, start)) +
-                      sizeof(uint16_t) * kChunk * static_cast<size_t>(key_rows(head.type, head.head_dim));
+  const size_t next = to_next_keys(head);
   float* out = sums + kSumHeader;
   const bool joint = joint_high > joint_low;
   // Pairs [low, high) of queries [r, r + same), which see the same.
@@ -188,7 +180,7 @@ static void attend_pairs(const KvHead& head, const float* q, const Query* querie
       const bool whole = pair >= seen.low_pair && pair < seen.high_pair;
       const int count = whole ? at_most(high, seen.high_pair) - pair : 1;
       if (!whole) join_values(head, queries[r], seen, pair, joined);
-      mix_pairs(whole ? value_pairs(head, 2 * pair) : joined, stride, count, scores + r * kChunk,
+      mix_pairs(whole ? values_at<uint16_t>(head, 2 * pair) : joined, stride, count, scores + r * kChunk,
                 pair - start / 2, same, out + r * sum_stride, sum_stride, next);
       pair += count;
     }
@@ -201,7 +193,7 @@ static void attend_pairs(const KvHead& head, const float* q, const Query* querie
     }
   };
   if (joint) for_sights([&](int r, int same, const Seen& seen) { mix_some(r, same, seen, seen.low / 2, joint_low); });
-  if (joint) mix_pairs(value_pairs(head, 2 * joint_low), stride, joint_high - joint_low, scores, joint_low - start / 2, n, out,
+  if (joint) mix_pairs(values_at<uint16_t>(head, 2 * joint_low), stride, joint_high - joint_low, scores, joint_low - start / 2, n, out,
                        sum_stride, next);
   for_sights([&](int r, int same, const Seen& seen) {
     mix_some(r, same, seen, joint ? joint_high : seen.low / 2, (seen.high + 1) / 2);

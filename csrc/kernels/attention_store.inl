@@ -4,6 +4,23 @@
 namespace forerun {
 namespace FORERUN_ISA {
 
+// What array `first` of a head has for the page of a slot.
+template <class T>
+static inline T* page_of(const KvHead& head, void* first, int slot) {
+  return reinterpret_cast<T*>(static_cast<char*>(first) + static_cast<size_t>(slot / kPage) * head.page_bytes);
+}
+// Keys of a slot's block, a slot's value, or those of a pair of slots.
+template <class T>
+static inline T* keys_at(const KvHead& head, int slot) {
+  return page_of<T>(head, head.keys, slot) + static_cast<size_t>(slot % kPage / kKeyBlock) * key_rows(head.type, head.head_dim) * kKeyBlock;
+}
+template <class T>
+static inline T* values_at(const KvHead& head, int slot) {
+  const int first = in_pairs(head.type) ? slot % kPage / 2 * 2 : slot % kPage;
+  return page_of<T>(head, head.values, slot) + static_cast<size_t>(first) * head.value_stride;
+}
+static inline float* scale_at(const KvHead& head, float* scales, int slot) { return page_of<float>(head, scales, slot) + slot % kPage; }
+
 static inline float absolute_maximum(const float* x, int n) {
   float top = 0.0f;
   for (int i = 0; i < n; i++) {
@@ -25,7 +42,7 @@ static inline void encode(const float* x, int n, uint16_t* kept) {
 template <class T>
 static void store_key_as(const KvHead& head, int slot, const float* key, T* scratch) {
   encode(key, head.value_stride, scratch);
-  T* block = static_cast<T*>(head.keys) + static_cast<size_t>(slot / kKeyBlock) * head.head_dim * kKeyBlock;
+  T* block = keys_at<T>(head, slot);
   for (int d = 0; d < head.head_dim; d++) block[d * kKeyBlock + slot % kKeyBlock] = scratch[d];
 }
 
@@ -33,12 +50,12 @@ static void store_key_as(const KvHead& head, int slot, const float* key, T* scra
 template <class T>
 static void place_key(const KvHead& head, int slot, const T* key) {
   const int rows = key_rows(head.type, head.head_dim);
-  T* to = static_cast<T*>(head.keys) + static_cast<size_t>(slot / kKeyBlock) * rows * kKeyBlock + slot % kKeyBlock * 2;
+  T* to = keys_at<T>(head, slot) + slot % kKeyBlock * 2;
   for (int d = 0; d < rows; d += 2) __builtin_memcpy(to + d * kKeyBlock, key + d, 2 * sizeof(T));
 }
 template <class T>
 static void place_value(const KvHead& head, int slot, const T* value, int first) {
-  T* to = static_cast<T*>(head.values) + static_cast<size_t>(slot / 2) * 2 * head.value_stride + slot % 2;
+  T* to = values_at<T>(head, slot) + slot % 2;
   for (int i = 0; i < kLanes; i++) to[2 * (first + i)] = value[i];
 }
 
@@ -56,7 +73,7 @@ static void store_key(const KvHead& head, int slot, const float* key, float* scr
     int8_t* kept = reinterpret_cast<int8_t*>(scratch);
     const float scale = scale_of(key, head.value_stride), inverse = inverse_of(scale);
     for (int d = 0; d < head.value_stride; d += kLanes) store_s8(kept + d, mul(load(key + d), set1(inverse)));
-    head.key_scales[slot] = scale;
+    *scale_at(head, head.key_scales, slot) = scale;
     place_key(head, slot, kept);
   }
 }
@@ -64,11 +81,10 @@ static void store_key(const KvHead& head, int slot, const float* key, float* scr
 // value: value_stride floats, zero from head_dim on.
 static void store_value(const KvHead& head, int slot, const float* value) {
   const int stride = head.value_stride;
-  const size_t at = static_cast<size_t>(slot) * stride;
   if (head.type == KvType::f32) {
-    encode(value, stride, static_cast<float*>(head.values) + at);
+    encode(value, stride, values_at<float>(head, slot));
   } else if (head.type == KvType::f16) {
-    encode(value, stride, static_cast<uint16_t*>(head.values) + at);
+    encode(value, stride, values_at<uint16_t>(head, slot));
   } else if (head.type == KvType::bf16) {
     uint16_t some[kLanes];
     for (int d = 0; d < stride; d += kLanes) {
@@ -82,7 +98,7 @@ static void store_value(const KvHead& head, int slot, const float* value) {
       store_s8(some, mul(load(value + d), set1(inverse)));
       place_value(head, slot, some, d);
     }
-    head.value_scales[slot] = scale;
+    *scale_at(head, head.value_scales, slot) = scale;
   }
 }
 

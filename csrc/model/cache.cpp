@@ -39,11 +39,12 @@ Cache::Cache(int layers, int kv_heads, int head_dim, KvType type, int capacity)
     throw std::invalid_argument("cache: shape out of range");
   slots_ = (capacity + kStageRoom + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
   element_ = type == KvType::f32 ? 4 : type == KvType::q8 ? 1 : 2;
-  keys_bytes_ = round64(static_cast<size_t>(slots_) * key_rows(type, head_dim_) * element_) + kFence;
-  values_bytes_ = round64(static_cast<size_t>(slots_) * value_stride_ * element_) + kFence;
-  scales_bytes_ = type == KvType::q8 ? round64(static_cast<size_t>(slots_) * sizeof(float)) + kFence : 0;
+  keys_bytes_ = round64(static_cast<size_t>(kPage) * key_rows(type, head_dim_) * element_) + kFence;
+  values_bytes_ = round64(static_cast<size_t>(kPage) * value_stride_ * element_) + kFence;
+  scales_bytes_ = type == KvType::q8 ? round64(static_cast<size_t>(kPage) * sizeof(float)) + kFence : 0;
   head_bytes_ = keys_bytes_ + values_bytes_ + 2 * scales_bytes_;
-  memory_ = Buffer(times(times(head_bytes_, static_cast<size_t>(kv_heads_)), static_cast<size_t>(layers_)));
+  page_bytes_ = times(times(head_bytes_, static_cast<size_t>(kv_heads_)), static_cast<size_t>(layers_));
+  memory_ = Buffer(times(page_bytes_, static_cast<size_t>((slots_ + kPage - 1) / kPage)), true);
   for (uint8_t* at = memory_.as<uint8_t>(); kFence > 0 && at < memory_.as<uint8_t>() + memory_.size();)
     for (const size_t array : {keys_bytes_, values_bytes_, scales_bytes_, scales_bytes_}) {
       if (array > 0) forbid(at + array - kFence, kFence);
@@ -65,7 +66,8 @@ KvHead Cache::head(int layer, int kv_head) const {
           base,
           base + keys_bytes_,
           reinterpret_cast<float*>(scales),
-          reinterpret_cast<float*>(scales + scales_bytes_)};
+          reinterpret_cast<float*>(scales + scales_bytes_),
+          page_bytes_};
 }
 
 Cache::Use::Use(Cache& cache) : cache_(&cache) {
@@ -107,16 +109,19 @@ void Cache::move(int from, int to) {
   const size_t together = in_pairs(type_) ? 2 : 1, unit = together * element_;
   const size_t block = static_cast<size_t>(key_rows(type_, head_dim_)) * kKeyBlock * element_;
   const size_t row = value_stride_ * element_;
-  const auto keys_of = [&](const KvHead& kv, int slot) { return static_cast<uint8_t*>(kv.keys) + slot / kKeyBlock * block; };
+  const auto page_of = [&](void* array, int slot) { return static_cast<uint8_t*>(array) + static_cast<size_t>(slot / kPage) * page_bytes_; };
+  const auto keys_of = [&](const KvHead& kv, int slot) { return page_of(kv.keys, slot) + slot % kPage / kKeyBlock * block; };
   const auto key_of = [&](const KvHead& kv, int slot) { return keys_of(kv, slot) + slot % kKeyBlock * unit; };
+  const auto values_of = [&](const KvHead& kv, int slot) { return page_of(kv.values, slot) + slot % kPage / together * together * row; };
+  const auto value_of = [&](const KvHead& kv, int slot) { return values_of(kv, slot) + slot % together * element_; };
+  const auto scale_of = [&](float* scales, int slot) { return page_of(scales, slot) + slot % kPage * sizeof(float); };
   const int heads = layers_ * kv_heads_;
   const auto ask = [&](int index) {  // memory is far away: it is asked for some heads ahead
     if (index >= heads) return;
     const KvHead kv = head(index / kv_heads_, index % kv_heads_);
     for (const int slot : {from, to}) {
       for (size_t at = 0; at < block; at += 64) __builtin_prefetch(keys_of(kv, slot) + at, 1);
-      const uint8_t* values = static_cast<const uint8_t*>(kv.values) + static_cast<size_t>(slot / 2) * 2 * row;
-      for (size_t at = 0; at < 2 * row; at += 64) __builtin_prefetch(values + at, 1);
+      for (size_t at = 0; at < together * row; at += 64) __builtin_prefetch(values_of(kv, slot) + at, 1);
     }
   };
   for (int index = 0; index < kAhead; index++) ask(index);
@@ -124,16 +129,11 @@ void Cache::move(int from, int to) {
     ask(index + kAhead);
     const KvHead kv = head(index / kv_heads_, index % kv_heads_);
     copy_pieces(unit, key_of(kv, to), key_of(kv, from), block / (kKeyBlock * unit), kKeyBlock * unit);
-    uint8_t* values = static_cast<uint8_t*>(kv.values);
-    if (in_pairs(type_)) {
-      const auto value_of = [&](int slot) { return values + slot / 2 * 2 * row + slot % 2 * element_; };
-      copy_pieces(element_, value_of(to), value_of(from), static_cast<size_t>(value_stride_), unit);
-    } else {
-      std::memcpy(values + to * row, values + from * row, row);
-    }
+    if (in_pairs(type_)) copy_pieces(element_, value_of(kv, to), value_of(kv, from), static_cast<size_t>(value_stride_), unit);
+    else std::memcpy(value_of(kv, to), value_of(kv, from), row);
     if (type_ == KvType::q8) {
-      kv.key_scales[to] = kv.key_scales[from];
-      kv.value_scales[to] = kv.value_scales[from];
+      std::memcpy(scale_of(kv.key_scales, to), scale_of(kv.key_scales, from), sizeof(float));
+      std::memcpy(scale_of(kv.value_scales, to), scale_of(kv.value_scales, from), sizeof(float));
     }
   }
 }

@@ -58,7 +58,8 @@ class Cache {
   int capacity_, slots_;
   int length_ = 0;
   std::vector<int32_t> parents_;
-  size_t element_, keys_bytes_, values_bytes_, scales_bytes_, head_bytes_;
+  // Memory is [pages of slots][layers][kv_heads], so that it is used from its beginning on, and huge pages are full.
+  size_t element_, keys_bytes_, values_bytes_, scales_bytes_, head_bytes_, page_bytes_;
   Buffer memory_;
   std::atomic<bool> used_{false};
 };

@@ -120,13 +120,14 @@ void test_prepare(const Pair& pair, reference::Generator& random, int inputs) {
 
 // A cache of one head in memory of its own.
 struct Store {
-  Store(KvType type, int head_dim, int slots)
-      : keys(size_t(slots) * head_dim * 4), values(size_t(slots) * padded(head_dim) * 4), scales(2 * size_t(slots)) {
-    head = {type, head_dim, padded(head_dim), keys.data(), values.data(), scales.data(), scales.data() + slots};
+  Store(KvType type, int head_dim, int slots) {
+    const size_t keys = size_t(kPage) * padded(head_dim), values = keys, page = keys + values + 2 * kPage;  // as for floats
+    memory.resize(size_t(slots + kPage - 1) / kPage * page);
+    float *first = memory.data(), *scales = first + keys + values;
+    head = {type, head_dim, padded(head_dim), first, first + keys, scales, scales + kPage, page * sizeof(float)};
   }
   static int padded(int n) { return (n + 15) / 16 * 16; }
-  std::vector<uint8_t> keys, values;
-  Floats scales;
+  Floats memory;
   KvHead head;
 };
 
@@ -140,7 +141,7 @@ void fill(const Kernels& k, Store& store, const Floats& vectors, int slots) {
 }
 
 void test_attention(const Pair& pair, reference::Generator& random, KvType type, int dim) {
-  constexpr int kSlots = 320, kPrefix = 203;
+  constexpr int kSlots = 320, kPrefix = 233;  // tails lie in two pages
   const std::string what = ", cache type " + std::to_string(int(type)) + ", heads of " + std::to_string(dim);
   const int stride = Store::padded(dim);
   Floats vectors = numbers(random, 2 * kSlots * stride), odd = numbers(random, 2 * kSlots * stride, 1.0f, true);
@@ -151,9 +152,7 @@ void test_attention(const Pair& pair, reference::Generator& random, KvType type,
     Store store(type, dim, kSlots);
     const bool plain = type == KvType::q8 || type == KvType::bf16;  // a processor rounds odd numbers to bf16 its own way
     fill(k, store, plain ? vectors : odd, kSlots);
-    std::vector<uint8_t> all = store.keys;
-    all.insert(all.end(), store.values.begin(), store.values.end());
-    return all;
+    return store.memory;
   });
   Floats q = numbers(random, kMaxQueries * stride, 0.05f);
   for (size_t i = 0; i < q.size(); i++)
@@ -197,7 +196,7 @@ void test_meaning(const Kernels& k, reference::Generator& random, KvType type, i
   for (int i = 0; i < 2 * kLength; i++)
     for (int d = 0; d < dim; d++) vectors[size_t(i) * stride + d] = random.normal();
   for (int d = 0; d < dim; d++) q[d] = 2.0f * random.normal() / std::sqrt(float(dim));
-  Store store(type, dim, (kLength + kChunk) / kChunk * kChunk);
+  Store store(type, dim, kLength);
   fill(k, store, vectors, kLength);
   const Query query{5, kLength, nullptr, kLength};
   k.pack_query(store.head, q.data(), 0, packed.data());
