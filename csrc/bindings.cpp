@@ -16,16 +16,19 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "arrays.h"
+#include "decoding/tree.h"
 #include "gathering.h"
 #include "kernels/kernels.h"
 #include "model/cache.h"
 #include "model/decoder.h"
+#include "output.h"
 #include "runtime/bandwidth.h"
 #include "runtime/threads.h"
 #include "weights/packed.h"
@@ -44,8 +47,6 @@ namespace {
 
 using Ints = Vector<int32_t>;
 using Floats = Vector<float>;
-using Matrix = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
-using Cube = nb::ndarray<nb::numpy, float, nb::ndim<3>>;
 
 KvType kv_type(const std::string& name) {
   if (name == "f32") return KvType::f32;
@@ -61,44 +62,6 @@ std::vector<std::string> kernel_names() {
   std::vector<std::string> names;
   for (int i = 0; i < n; i++) names.emplace_back(tables[i]->name);
   return names;
-}
-
-// Result arrays live in buffers that return here when Python lets go of them: fresh pages would cost more than the head.
-// Used with the GIL only.
-class Pool : public std::enable_shared_from_this<Pool> {
- public:
-  Pool() { free_.reserve(kKept); }
-
-  // Room for at least `count` floats, until it is destroyed.
-  struct Loan {
-    std::shared_ptr<Pool> pool;
-    Buffer buffer;
-    ~Loan() {
-      if (pool->free_.size() < kKept) pool->free_.push_back(std::move(buffer));
-    }
-  };
-  std::unique_ptr<Loan> take(size_t count) {
-    std::unique_ptr<Loan> loan(new Loan{shared_from_this(), Buffer()});
-    for (size_t i = 0; i < free_.size(); i++)
-      if (free_[i].size() >= count * sizeof(float)) {
-        loan->buffer = std::move(free_[i]);
-        free_.erase(free_.begin() + static_cast<long>(i));
-        return loan;
-      }
-    if (free_.size() >= kKept) free_.erase(free_.begin());
-    loan->buffer = Buffer(count * sizeof(float), true);
-    return loan;
-  }
-
- private:
-  static constexpr size_t kKept = 4;
-  std::vector<Buffer> free_;
-};
-
-nb::capsule owner_of(std::unique_ptr<Pool::Loan> loan) {
-  nb::capsule owner(loan.get(), [](void* p) noexcept { delete static_cast<Pool::Loan*>(p); });
-  static_cast<void>(loan.release());
-  return owner;
 }
 
 // The caches of a list, whose items stay alive as long as `items`.
@@ -139,23 +102,15 @@ class Model {
 
   nb::tuple forward(const Ints& tokens, const Ints& parents, const Ints& owners, const std::vector<nb::object>& caches,
                     const Ints& logits_rows, const Ints& taps, bool continues) {
-    Batch batch{copy(tokens), copy(parents), copy(owners), caches_of(caches), copy(logits_rows), copy(taps), {}, continues};
-    const size_t wanted = batch.logits.size(), stride = static_cast<size_t>(decoder_->logits_stride());
-    const size_t hidden = static_cast<size_t>(decoder_->shape().hidden), rows = batch.tokens.size(), states = batch.taps.size();
-    if (rows > kMostRows) throw std::invalid_argument("forward: too many rows");
-    if (wanted > rows) throw std::invalid_argument("forward: logits of more rows than there are");
-    if (states > static_cast<size_t>(decoder_->shape().layers) + 1) throw std::invalid_argument("forward: more hidden states than there are");
-    std::unique_ptr<Pool::Loan> logits_loan = logits_->take(wanted * stride), features_loan = features_->take(rows * states * hidden);
-    float *logits = logits_loan->buffer.as<float>(), *features = features_loan->buffer.as<float>();
-    const nb::capsule logits_owner = owner_of(std::move(logits_loan)), features_owner = owner_of(std::move(features_loan));
-    {
-      const Unlocked unlocked;
-      decoder_->forward(std::move(batch), logits, features);
-    }
-    const size_t vocab = static_cast<size_t>(decoder_->shape().vocab);
-    return nb::make_tuple(
-        Matrix(logits, {wanted, vocab}, logits_owner, {static_cast<int64_t>(stride), 1}),
-        Cube(features, {rows, states, hidden}, features_owner));
+    const Output output = compute({copy(tokens), copy(parents), copy(owners), caches_of(caches), copy(logits_rows), copy(taps), {}, continues});
+    return nb::make_tuple(output.logits(), output.features());
+  }
+
+  // The nodes of a tree behind what the cache holds, and the logits of all of them.
+  Output verify(const DraftTree& tree, Cache& cache, const std::vector<int32_t>& taps) {
+    std::vector<int32_t> rows(static_cast<size_t>(tree.size()));
+    std::iota(rows.begin(), rows.end(), 0);
+    return compute({tree.tokens(), tree.parents(), std::vector<int32_t>(rows.size(), 0), {&cache}, rows, taps, {}, false});
   }
 
   int argmax(const Floats& row) const {
@@ -183,6 +138,19 @@ class Model {
   }
 
  private:
+  Output compute(Batch batch) {
+    const size_t wanted = batch.logits.size(), rows = batch.tokens.size(), states = batch.taps.size();
+    const DecoderShape& shape = decoder_->shape();
+    if (rows > kMostRows) throw std::invalid_argument("forward: too many rows");
+    if (wanted > rows) throw std::invalid_argument("forward: logits of more rows than there are");
+    if (states > static_cast<size_t>(shape.layers) + 1) throw std::invalid_argument("forward: more hidden states than there are");
+    Output output(*logits_, *features_, wanted, static_cast<size_t>(shape.vocab), static_cast<size_t>(decoder_->logits_stride()), rows, states,
+                  static_cast<size_t>(shape.hidden));
+    const Unlocked unlocked;
+    decoder_->forward(std::move(batch), output.logits_data(), output.features_data());
+    return output;
+  }
+
   std::shared_ptr<Team> team_;
   const Kernels* kernels_;
   std::unique_ptr<Decoder> decoder_;
@@ -227,6 +195,9 @@ NB_MODULE(_core, m) {
       .def("share", &Weights::share, "name"_a, "linear"_a)
       .def("set_entry", &Weights::set_entry, "kind"_a, "residual_is_normed"_a, "hands_on_normed"_a)
       .def("set_norm", &Weights::set_norm, "layer"_a, "name"_a, nb::arg("values").noconvert());
+  nb::class_<Output>(m, "Output")
+      .def_prop_ro("logits", &Output::logits, nb::rv_policy::reference)
+      .def_prop_ro("features", &Output::features, nb::rv_policy::reference);
   nb::class_<Model>(m, "Model")
       .def(nb::init<int, int, int, int, int, int, float, int, float, const Floats&, Weights&, std::shared_ptr<Team>, const std::string&>(),
            "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "vocab"_a, "norm_eps"_a, "window"_a, "rope_scale"_a,
@@ -234,6 +205,7 @@ NB_MODULE(_core, m) {
       .def("forward", &Model::forward, nb::arg("tokens").noconvert(), nb::arg("parents").noconvert(), nb::arg("owners").noconvert(),
            "caches"_a, nb::arg("logits").noconvert(), nb::arg("taps").noconvert(),
            "continues"_a = false, "Computes and stages rows; returns logits [wanted, vocab] and features [rows, taps, hidden].")
+      .def("verify", &Model::verify, "tree"_a, "cache"_a, "taps"_a, "The nodes of a tree behind what the cache holds, and the logits of all of them.")
       .def("first_layers", [](const Model& self, int layers) { return std::make_unique<Model>(self, layers); }, "layers"_a)
       .def_prop_ro("embedding", &Model::embedding)
       .def_prop_ro("head", &Model::head)

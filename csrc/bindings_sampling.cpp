@@ -14,6 +14,7 @@
 
 #include "kernels/choice.h"
 #include "kernels/kernels.h"
+#include "output.h"
 #include "sampling/chooser.h"
 #include "sampling/logprobs.h"
 #include "sampling/noise.h"
@@ -60,6 +61,16 @@ struct Call {
   Text text;
   const uint32_t* allowed;
 };
+
+std::optional<nb::tuple> walked(Chooser& chooser, const float* logits, size_t rows, size_t vocab, size_t stride, const Ints& history,
+                                const DraftTree& tree, bool by_rejection) {
+  if (rows < static_cast<size_t>(tree.size()) || vocab != static_cast<size_t>(chooser.vocab()) || history.size() > (1u << 30))
+    throw std::invalid_argument("walk: logits of another shape");
+  const Rule rule = by_rejection ? Rule::rejection : Rule::coupled;
+  const Walk done = walk(chooser, rule, tree, logits, stride, history.data(), static_cast<int>(history.size()));
+  if (done.wrong != 0) return std::nullopt;
+  return nb::make_tuple(done.path, done.tokens, done.checked);
+}
 
 void new_settings(SamplingSettings* self, int vocab_size, int prompt_length, double temperature, int top_k, double top_p,
                   std::optional<double> log_min_p, bool coupled, bool counts_history, float repetition, float presence, float frequency,
@@ -118,17 +129,17 @@ void bind_sampling(nb::module_& m) {
            "logits"_a, "history"_a, "path"_a, "candidates"_a, "proposal"_a.none(), "allowed"_a.none() = nb::none(),
            "As choose, by the rejection rule.")
       .def("walk",
-           [](Chooser& self, const Rows& logits, const Ints& history, const DraftTree& tree, bool by_rejection) -> std::optional<nb::tuple> {
-             if (logits.shape(0) < static_cast<size_t>(tree.size()) || logits.shape(1) != static_cast<size_t>(self.vocab()) ||
-                 logits.stride(1) != 1 || logits.stride(0) < 0 || history.size() > (1u << 30))
-               throw std::invalid_argument("walk: logits of another shape");
-             const Walk done = walk(self, by_rejection ? Rule::rejection : Rule::coupled, tree, logits.data(),
-                                    static_cast<size_t>(logits.stride(0)), history.data(), static_cast<int>(history.size()));
-             if (done.wrong != 0) return std::nullopt;
-             return nb::make_tuple(done.path, done.tokens, done.checked);
+           [](Chooser& self, const Output& output, const Ints& history, const DraftTree& tree, bool by_rejection) {
+             return walked(self, output.logits_data(), output.rows(), output.vocab(), output.stride(), history, tree, by_rejection);
            },
            "logits"_a, "history"_a, "tree"_a, "by_rejection"_a,
            "The accepted path, what was chosen along it, and how many of its nodes had children; None: nothing at the root.")
+      .def("walk",
+           [](Chooser& self, const Rows& logits, const Ints& history, const DraftTree& tree, bool by_rejection) {
+             if (logits.stride(1) != 1 || logits.stride(0) < 0) throw std::invalid_argument("walk: logits of another shape");
+             return walked(self, logits.data(), logits.shape(0), logits.shape(1), static_cast<size_t>(logits.stride(0)), history, tree, by_rejection);
+           },
+           "logits"_a, "history"_a, "tree"_a, "by_rejection"_a)
       .def("rank",
            [](Chooser& self, const Floats& logits, const Ints& history, const std::vector<int32_t>& path, int count,
               const std::optional<Bits>& allowed) {

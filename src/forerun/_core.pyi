@@ -65,6 +65,15 @@ class Weights:
         """The weights become a drafting head's: eagle or eagle3."""
     def set_norm(self, layer: int, name: str, values: Floats) -> None: ...
 
+class Output:
+    """What a forward gives: logits [n, vocabulary] and features [n, taps, hidden], arrays that are made when
+    they are asked for."""
+
+    @property
+    def logits(self) -> Floats: ...
+    @property
+    def features(self) -> Floats: ...
+
 class Model:
     """A decoder over packed weights, which it takes from `weights`."""
 
@@ -95,6 +104,8 @@ class Model:
         continues: bool = False,
     ) -> tuple[Floats, Floats]:
         """Compute and stage rows; logits [wanted, vocab] and features [rows, taps, hidden]."""
+    def verify(self, tree: DraftTree, cache: Cache, taps: Sequence[int]) -> Output:
+        """Compute and stage a tree's nodes behind what the cache holds; the logits of all of them."""
     def first_layers(self, layers: int) -> Model:
         """The first layers, then the norm and the head; the weights are shared."""
     @property
@@ -329,7 +340,7 @@ class Chooser:
     ) -> int:
         """As `choose`, by the rejection rule."""
     def walk(
-        self, logits: Floats, history: Ints, tree: DraftTree, by_rejection: bool
+        self, logits: Output | Floats, history: Ints, tree: DraftTree, by_rejection: bool
     ) -> tuple[list[int], list[int], int] | None:
         """Acceptance along a tree (see `core.accept`): the accepted nodes, the tokens chosen at them, and how
         many of them had children. None: nothing can be chosen at the root.

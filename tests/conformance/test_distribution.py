@@ -21,6 +21,7 @@ from forerun.drafters.cascade import CascadeDrafter
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.suffix import SuffixConstants, SuffixDrafter
+from forerun.models.backend import Backend
 from forerun.models.guide import Guide
 from forerun.models.rows import Cache, Output, Rows
 from forerun.models.sequence import Sequence as TargetSequence
@@ -49,6 +50,7 @@ class TableBackend:
     """Its logits depend on the last token alone."""
 
     config: Any = SimpleNamespace(vocab_size=VOCAB)
+    verify = Backend.verify
 
     def __init__(self, table: np.ndarray) -> None:
         self.table = table.astype(np.float32)

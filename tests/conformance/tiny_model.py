@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun.models.backend import Backend
 from forerun.models.rows import Cache, IntArray, Output, Rows
 
 HIDDEN = 12
@@ -49,6 +50,8 @@ class TinyCache:
 class TinyBackend:
     """Random weights from a seed. `sharpness` scales the logits: small is nearly uniform, large nearly
     certain."""
+
+    verify = Backend.verify
 
     def __init__(self, vocab_size: int = 24, seed: int = 0, sharpness: float = 3.0) -> None:
         draw = np.random.default_rng(seed)

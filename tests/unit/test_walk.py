@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from forerun.core.accept import walk
 from forerun.core.tree import DraftTree
 from forerun.errors import ForerunError
+from forerun.models.rows import Output
 from forerun.sampling.fused import FusedCoupledRule, FusedRejectionRule
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
@@ -17,6 +18,10 @@ from forerun.sampling.pipeline import Pipeline
 Fused = FusedCoupledRule | FusedRejectionRule
 VOCAB = 9
 HISTORY = np.array([3, 1, 4], dtype=np.int32)
+
+
+def output(logits: np.ndarray) -> Output:
+    return Output(logits, np.zeros((0, 0, 0), dtype=np.float32))
 
 
 class Asked:
@@ -67,9 +72,9 @@ def test_at_once(tree: DraftTree, rejection: bool, temperature: float, seed: int
     once, each = rule_of(rejection, temperature, seed), rule_of(rejection, temperature, seed)
     if broken == 0:
         with pytest.raises(ForerunError):
-            once.walk(logits, HISTORY, tree)
+            once.walk(output(logits), HISTORY, tree)
         return
-    assert once.walk(logits, HISTORY, tree) == walk(tree, Asked(each, logits, tree))
+    assert once.walk(output(logits), HISTORY, tree) == walk(tree, Asked(each, logits, tree))
 
 
 def test_what_does_not_belong_together_is_refused() -> None:
@@ -77,6 +82,6 @@ def test_what_does_not_belong_together_is_refused() -> None:
     logits = np.zeros((2, VOCAB), dtype=np.float32)
     for wrong in (logits[:1], logits[:, :4], logits.T, logits[::-1]):
         with pytest.raises(ValueError, match="shape"):
-            rule.walk(wrong, HISTORY, tree)
+            rule.walk(output(wrong), HISTORY, tree)
     with pytest.raises(ValueError, match="vocabulary"):
-        rule.walk(logits, HISTORY, DraftTree.chain(1, [VOCAB]))
+        rule.walk(output(logits), HISTORY, DraftTree.chain(1, [VOCAB]))

@@ -59,6 +59,16 @@ class Rows(NamedTuple):
         return cls(ids, parents, [cache], np.zeros_like(ids))
 
 
+class Outputs(Protocol):
+    """As `Output`, whose arrays may be made when they are asked for."""
+
+    @property
+    def logits(self) -> FloatArray: ...
+
+    @property
+    def features(self) -> FloatArray: ...
+
+
 class Output(NamedTuple):
     """What a forward gives back. The arrays are good until the next forward of the same backend.
 

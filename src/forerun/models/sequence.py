@@ -11,13 +11,10 @@ import numpy.typing as npt
 
 from forerun._core import DraftTree
 from forerun.models.backend import Backend
-from forerun.models.rows import FloatArray, IntArray, Output, Rows
+from forerun.models.rows import FloatArray, IntArray, Output, Outputs, Rows
 
 DoubleArray = npt.NDArray[np.float64]
 NO_ROWS: IntArray = np.zeros(0, dtype=np.int32)
-COUNTED: IntArray = np.arange(256, dtype=np.int32)
-ZEROS: IntArray = np.zeros(256, dtype=np.int32)
-"""0, 1, 2, ... and 0, 0, 0, ...: made once, for each step needs some."""
 
 
 class Rule(Protocol):
@@ -97,15 +94,9 @@ class Sequence:
         return output.features if self.taps else None
 
     def verify(self, tree: DraftTree) -> NodeChoices:
-        n = len(tree)
-        few = n <= COUNTED.size
-        all_rows = COUNTED[:n] if few else np.arange(n, dtype=np.int32)
-        owner = ZEROS[:n] if few else np.zeros(n, dtype=np.int32)
-        output = self.backend.forward(
-            Rows(tree.tokens, tree.parents, [self.cache], owner), all_rows, self.taps
-        )
+        output = self.backend.verify(tree, self.cache, self.taps)
         self._staged = tree.ids
-        return NodeChoices(self, tree, output.logits, output.features if self.taps else None)
+        return NodeChoices(self, tree, output)
 
     def commit(self, path: list[int]) -> None:
         at, tokens, staged = self.cache.length, self._tokens, self._staged
@@ -127,21 +118,26 @@ class Sequence:
 class NodeChoices:
     """Implements `core.protocols.Verdict`: one sequence's rows of a forward's output, chosen at on demand."""
 
-    def __init__(
-        self, sequence: Sequence, tree: DraftTree, logits: FloatArray, features: FloatArray | None
-    ) -> None:
+    def __init__(self, sequence: Sequence, tree: DraftTree, output: Outputs) -> None:
         self._sequence = sequence
         self._tree = tree
-        self.logits = logits
+        self._output = output
+
+    @property
+    def logits(self) -> FloatArray:
         """float32 [n, vocabulary], as the model gave them."""
-        self.features = features
+        return self._output.logits
+
+    @property
+    def features(self) -> FloatArray | None:
+        return self._output.features if self._sequence.taps else None
 
     def walk(self) -> tuple[list[int], list[int], int] | None:
         """All choices along the tree, if the rule can make them at once: the accepted nodes, the tokens
         chosen at them, and how many of them have children."""
         sequence = self._sequence
         walk: Callable[..., tuple[list[int], list[int], int]] | None = getattr(sequence.rule, "walk", None)
-        return None if walk is None else walk(self.logits, sequence.tokens, self._tree)
+        return None if walk is None else walk(self._output, sequence.tokens, self._tree)
 
     def choose(self, node: int, candidates: list[int]) -> int:
         return self._sequence.rule.choose(
@@ -168,10 +164,10 @@ def verify_together(sequences: list[Sequence], trees: Several[DraftTree]) -> lis
         np.repeat(np.arange(len(trees), dtype=np.int32), sizes),
     )
     taps = sequences[0].taps
-    output: Output = sequences[0].backend.forward(rows, np.arange(starts[-1], dtype=np.int32), taps)
+    output = sequences[0].backend.forward(rows, np.arange(starts[-1], dtype=np.int32), taps)
     verdicts = []
     for sequence, tree, start, end in zip(sequences, trees, starts[:-1], starts[1:], strict=True):
         sequence.stage(tree.ids)
-        features = output.features[start:end] if taps else None
-        verdicts.append(NodeChoices(sequence, tree, output.logits[start:end], features))
+        part = Output(output.logits[start:end], output.features[start:end])
+        verdicts.append(NodeChoices(sequence, tree, part))
     return verdicts

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from forerun import _core
+from forerun.models.rows import Outputs
 from forerun.sampling.arithmetic import Doubles, log
 from forerun.sampling.logprobs import TokenLogprob, token_logprob
 from forerun.sampling.pipeline import Bits, Floats, Ints, Pipeline, first_best
@@ -40,16 +41,17 @@ class _FusedRule(_Fused):
     _by_rejection: bool
 
     def walk(
-        self, logits: Floats, history: Ints, tree: _core.DraftTree
+        self, output: Outputs, history: Ints, tree: _core.DraftTree
     ) -> tuple[list[int], list[int], int] | None:
-        """As `models.sequence.NodeChoices.walk`; logits float32 [nodes, vocabulary].
+        """As `models.sequence.NodeChoices.walk`; of the output only the logits, [nodes, vocabulary].
 
         Raises:
             ForerunError: nothing is allowed at the root, or a logit is not a number.
         """
+        logits = output if isinstance(output, _core.Output) else output.logits
         done = self._chooser.walk(logits, history, tree, self._by_rejection)
         if done is None:
-            self._explain(logits[0], history, tree.ids[:1], None)
+            self._explain(output.logits[0], history, tree.ids[:1], None)
         return done
 
 

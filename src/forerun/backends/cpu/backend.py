@@ -15,8 +15,6 @@ from forerun.models.config import ModelConfig
 from forerun.models.heads.head import Head
 from forerun.models.rows import Cache, IntArray, Output, Rows
 
-NO_TAPS: IntArray = np.zeros(0, dtype=np.int32)
-
 
 def usable_cores() -> int:
     """The cores this process may use."""
@@ -41,8 +39,6 @@ class CpuBackend:
         self.kv = kv
         self.formats = formats
         self._model = model
-        self._taps: tuple[int, ...] = ()
-        self._states = NO_TAPS  # the same as an array
 
     @property
     def kernels(self) -> str:
@@ -64,12 +60,14 @@ class CpuBackend:
 
     def forward(self, rows: Rows, logits: IntArray, taps: tuple[int, ...] = ()) -> Output:
         caches = cast("list[_core.Cache]", rows.caches)
-        if taps != self._taps:
-            self._taps, self._states = taps, np.array(taps, dtype=np.int32)
+        states = np.array(taps, dtype=np.int32)
         wanted, features = self._model.forward(
-            rows.tokens, rows.parents, rows.owner, caches, logits, self._states, rows.continues
+            rows.tokens, rows.parents, rows.owner, caches, logits, states, rows.continues
         )
         return Output(wanted, features)
+
+    def verify(self, tree: _core.DraftTree, cache: Cache, taps: tuple[int, ...] = ()) -> _core.Output:
+        return self._model.verify(tree, cast("_core.Cache", cache), taps)
 
     def first_layers(self, layers: int) -> CpuBackend:
         """The model's first layers, then its norm and head. The weights are shared, and not counted again."""
