@@ -13,12 +13,12 @@ namespace {
 constexpr double kShare = 0.01;      // the part of the time that drafters which do not pay may take, each
 constexpr double kTrial = 2.5;       // plain steps that a drafter may take before it is known, and the most that is saved up for it
 constexpr double kUnlikely = 0.4;    // which part of both there is for one that is unlikely to pay, as at a high temperature
-constexpr double kLeastGain = 0.1;   // tokens that asking must be worth: less is noise, or what the steps around it take
+constexpr double kLeastGain = 0.05;  // tokens that asking must be worth: less is noise, or what the steps around it take
 // How deep a drafter is asked that does not pay, or of which nothing is known: if one guess pays, it is asked for more.
 constexpr int kProbeDepth = 1;
 constexpr double kDeeper = 0.7;      // what the next depth's guesses are taken to be worth at least, of those of the last known
 constexpr double kDrift = 0.05;      // how far what was measured of a depth that is not asked for goes back to that, a time
-constexpr double kWeight = 0.25;     // of a new observation
+constexpr double kWeight = 0.1;       // of a new observation: a few poor guesses must not make it look as if asking did not pay
 constexpr double kOutlier = 3.0;     // a measurement counts at most as this many times what was expected
 constexpr double kSamePrice = 0.02;  // a depth is not chosen anew for less of a change of the price
 // Guesses that other drafters expect to be accepted are told apart at these numbers.

@@ -39,16 +39,18 @@ RECENT = 0.95
 """How much of the price's tokens and seconds stays when a step is added."""
 
 STEPS_BEFORE = 10.0
-"""Plain steps that a text's price begins with."""
+"""Plain steps in whose time a text's price begins as earlier texts' was."""
 
 
 @dataclass
 class Experience:
     """What earlier texts taught of some drafters: how likely their guesses are, and for those that take time,
-    by name, what they are worth. It changes the time a text takes, never the text."""
+    by name, what they are worth; and how many tokens a plain step's time gives (`speedup`). It changes the
+    time a text takes, never the text."""
 
     records: Records = field(default_factory=Records)
     accounts: dict[str, Account] = field(default_factory=dict)
+    speedup: float = 1.0
 
 
 class CostBudget:
@@ -68,8 +70,9 @@ class CostBudget:
         self._known = Experience() if experience is None else experience
         self._known.records.begin()
         self._paces: list[Pace] = []
-        self._tokens, self._seconds = STEPS_BEFORE, STEPS_BEFORE * curve(1)
-        self._price = 1.0 / curve(1)
+        self._tokens = STEPS_BEFORE * self._known.speedup
+        self._seconds = STEPS_BEFORE * curve(1)
+        self._price = self._tokens / self._seconds
         self._drafting = 0.0
         self._begun = False
         self._judged: Judged | None = None
@@ -117,6 +120,7 @@ class CostBudget:
         self._tokens = RECENT * self._tokens + len(tokens)
         self._seconds = RECENT * self._seconds + spent
         self._price = max(self._tokens / self._seconds, 1.0 / plain)
+        self._known.speedup = self._price * plain
         guesser = None
         if self._judged is not None:
             guesser = self._known.records.learn(self._judged, tokens)
