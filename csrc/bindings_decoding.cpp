@@ -72,13 +72,16 @@ std::vector<double> numbers(nb::handle values) {
 }
 
 DraftTree::Proposals proposals_of(nb::handle mapping) {
+  if (!nb::isinstance<nb::dict>(mapping)) throw nb::value_error("a tree's proposals are a dict of distributions by node");
   DraftTree::Proposals proposals;
-  if (nb::len(mapping) == 0) return proposals;
-  for (const nb::handle item : nb::borrow(mapping).attr("items")()) {
-    auto shares = nb::cast<Shares>(item[1]);
+  for (const auto& [key, value] : nb::borrow<nb::dict>(mapping)) {
+    int32_t node;
+    Shares shares;
+    if (!nb::try_cast(key, node) || !nb::try_cast(value, shares))
+      throw nb::value_error("a tree's proposals are by node, each a float64 array over the vocabulary");
     const double* data = shares.data();
     const size_t size = shares.size();
-    proposals[nb::cast<int32_t>(item[0])] = {{data, [shares = std::move(shares)](const double*) {}}, size};
+    proposals[node] = {{data, [shares = std::move(shares)](const double*) {}}, size};
   }
   return proposals;
 }

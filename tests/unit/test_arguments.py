@@ -37,6 +37,13 @@ def reading(taps: Any) -> LookupDrafter:
     return drafter
 
 
+def proposing(tree: Any) -> LookupDrafter:
+    """A drafter that proposes this, whatever it is."""
+    drafter = LookupDrafter()
+    drafter.propose = lambda budget: tree  # type: ignore[method-assign]
+    return drafter
+
+
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "params as a dict": (lambda: ANY.generate("a", {"max_tokens": 3}), "params is of type dict; give a Samp"),
     "params as a number": (lambda: ANY.stream("a", 3), "params is of type int"),
@@ -181,3 +188,9 @@ def test_numbers_of_numpy_are_numbers() -> None:
     )
     assert numpys == plain
     assert ENGINE.generate("ab", numpys).tokens == ENGINE.generate("ab", plain).tokens
+
+
+@pytest.mark.parametrize("tree", [None, [1]])
+def test_a_drafter_that_proposes_no_tree(tree: Any) -> None:
+    with pytest.raises(TypeError, match="'lookup' proposed .* in place of a DraftTree"):
+        ENGINE.generate("a", drafter=proposing(tree))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -54,6 +56,12 @@ def test_the_example_of_the_docstring() -> None:
 def test_what_is_no_tree_is_refused(tokens: list[int], parents: list[int]) -> None:
     with pytest.raises(ValueError, match=r"tree|parents|whole"):
         DraftTree(np.array(tokens), np.array(parents))
+
+
+@pytest.mark.parametrize("proposals", [[1], {1: "a"}, {"1": np.ones(4)}, {1: np.ones((2, 2))}])
+def test_proposals_are_distributions_by_node(proposals: Any) -> None:
+    with pytest.raises(ValueError, match="proposals"):
+        DraftTree([1, 2], [-1, 0], proposals=proposals)
 
 
 def test_origins_must_match() -> None:
