@@ -192,5 +192,5 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 @pytest.mark.parametrize("tree", [None, [1]])
 def test_a_drafter_that_proposes_no_tree(tree: Any) -> None:
-    with pytest.raises(TypeError, match="'lookup' proposed .* in place of a DraftTree"):
+    with pytest.raises(TypeError, match=r"'lookup' proposed .* in place of a DraftTree"):
         ENGINE.generate("a", drafter=proposing(tree))

@@ -123,7 +123,7 @@ class Decoding(Generic[AnyTarget]):
         if nodes > 0 and depth > 0:
             guesses = self._drafter.propose(Budget(nodes, depth))
             if not isinstance(guesses, DraftTree):
-                raise InputError(
+                raise TypeError(
                     f"drafter {self._drafter.name!r} proposed {guesses!r} in place of a DraftTree"
                 )
             tree = guesses.fit(root, nodes=nodes, depth=depth, vocab_size=self.target.vocab_size)
