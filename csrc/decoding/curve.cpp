@@ -8,7 +8,8 @@ namespace forerun {
 namespace {
 
 // Weight of a new measurement for all widths, and for its own beside the others: a machine that gets slower does so for
-// all, and rows must not look cheap where only single ones were seen since.
+// all, and rows must not look cheap where only single ones were seen since. Where a single row was seen not long ago, within
+// about kSome steps, the others tell of themselves.
 constexpr double kLearn = 0.1, kLearnWidth = 0.03;
 // Weight of the first measurement: what was measured at another time may be wrong altogether.
 constexpr double kFirst = 0.5;
@@ -55,9 +56,12 @@ void CostCurve::saw(int n, double seconds) {
   const double first = kFirst / static_cast<double>(1 + tried++);
   if (n == 1) {
     scale_ *= 1.0 + std::max(kLearn, first) * (off - 1.0);
+    unseen_ = 0;
   } else {
-    scale_ *= 1.0 + kLearn * (off - 1.0);
-    const double change = std::max(kLearnWidth, first) * (off - 1.0);
+    const double all = kLearn * static_cast<double>(unseen_) / static_cast<double>(unseen_ + kSome);
+    unseen_++;
+    scale_ *= 1.0 + all * (off - 1.0);
+    const double change = std::max(kLearnWidth + kLearn - all, first) * (off - 1.0);
     for (int m = std::max((n + 1) / 2, 2); m <= std::min(2 * n, most_); m++) {
       const double near = static_cast<double>(std::min(m, n)) / std::max(m, n);
       own_[static_cast<size_t>(m)] *= 1.0 + change * (near * near);

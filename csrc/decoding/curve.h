@@ -27,7 +27,7 @@ class CostCurve {
   std::vector<double> base_, own_;  // own: beside one row
   std::vector<int64_t> tried_;
   double scale_ = 1.0;
-  int64_t seen_ = 0;
+  int64_t seen_ = 0, unseen_ = int64_t(1) << 20;  // measurements; of more rows since one of a single row
 };
 
 }  // namespace forerun

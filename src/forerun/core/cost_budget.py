@@ -41,6 +41,13 @@ RECENT = 0.95
 STEPS_BEFORE = 10.0
 """Plain steps in whose time a text's price begins as earlier texts' was."""
 
+PLAIN_EVERY = 24
+"""Steps after which one is plain where none was, unless guesses pay SURELY: what a plain step takes now is
+known by no other means."""
+
+SURELY = 1.6
+"""How many times the speed of plain steps leaves no doubt that guesses pay."""
+
 
 @dataclass
 class Experience:
@@ -74,6 +81,7 @@ class CostBudget:
         self._seconds = STEPS_BEFORE * curve(1)
         self._price = self._tokens / self._seconds
         self._drafting = 0.0
+        self._unseen = PLAIN_EVERY // 2  # steps since a plain one
         self._begun = False
         self._judged: Judged | None = None
         self._pays = True
@@ -88,6 +96,8 @@ class CostBudget:
     def plan(self, report: Report, room: int) -> Budget:
         for pace in self._paces:
             pace.price, pace.asked = self._price, None
+        if self._unseen >= PLAIN_EVERY and self._price * self._curve(1) < SURELY:
+            return Budget(0, 0)
         return self._most if self._pays or self._paces else PROBE
 
     def trim(self, tree: DraftTree, seconds: float) -> DraftTree:
@@ -113,6 +123,7 @@ class CostBudget:
         """
         if seconds is not None:
             self._curve.saw(rows, seconds)
+        self._unseen = 0 if rows == 1 else self._unseen + 1
         plain = self._curve(1)
         # a drafter reads the prompt but once
         spent = self._curve(rows) + (self._drafting if self._begun else min(self._drafting, plain))
