@@ -337,6 +337,8 @@ class Engine:
         """Refuse what is no drafter, or reads hidden states that there are not."""
         if isinstance(drafter, type) or not all(hasattr(drafter, part) for part in OF_A_DRAFTER):
             refuse("drafter", drafter, f"a name, or an object with {', '.join(OF_A_DRAFTER)}")
+        if not isinstance(name := getattr(drafter, "name", None), str) or not name:
+            raise InputError(f"the drafter's name is {name!r}; it must be a text")
         taps, layers = getattr(drafter, "taps", None), self.backend.config.layers
         if not isinstance(taps, tuple) or any(type(tap) is not int or not 0 <= tap <= layers for tap in taps):
             raise InputError(
@@ -360,7 +362,9 @@ class Engine:
         if not prompt:
             raise InputError("the prompt is empty; give at least one token of text")
         if len(prompt) >= self.context:
+            longer = self.context < self.backend.config.context
             raise InputError(
                 f"the prompt has {len(prompt)} tokens and leaves no room for an answer in a context of "
-                f"{self.context}; shorten it or load the model with a larger context"
+                f"{self.context}{', the longest that the model has' * (not longer)}; shorten it"
+                f"{' or load the model with a larger context' * longer}"
             )

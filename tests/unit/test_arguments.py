@@ -37,6 +37,13 @@ def reading(taps: Any) -> LookupDrafter:
     return drafter
 
 
+def called(name: Any) -> LookupDrafter:
+    """A drafter of this name."""
+    drafter = LookupDrafter()
+    drafter.name = name
+    return drafter
+
+
 def proposing(tree: Any) -> LookupDrafter:
     """A drafter that proposes this, whatever it is."""
     drafter = LookupDrafter()
@@ -86,6 +93,10 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "drafter that only proposes": (
         lambda: ANY.generate("a", drafter=SimpleNamespace(propose=len)),
         "give a name, or an object with name, taps, begin, propose, observe, truncate",
+    ),
+    "drafter of no name": (
+        lambda: ANY.generate("a", drafter=called(None)),
+        "name is None; it must be a text",
     ),
     "drafter of no layer": (lambda: ANY.generate("a", drafter=reading((0, 99))), "taps are (0, 99)"),
     "drafter of no tuple": (lambda: ANY.generate("a", drafter=reading(None)), "taps are None"),
@@ -188,6 +199,26 @@ def test_numbers_of_numpy_are_numbers() -> None:
     )
     assert numpys == plain
     assert ENGINE.generate("ab", numpys).tokens == ENGINE.generate("ab", plain).tokens
+
+
+class Vandal(LookupDrafter):
+    """Writes into what it is given."""
+
+    def begin(self, tokens: Any, features: Any) -> None:
+        with pytest.raises(ValueError, match="read-only"):
+            tokens[:] = 0
+        super().begin(tokens, features)
+
+    def observe(self, tokens: Any, features: Any) -> None:
+        super().observe(tokens, features)
+        if isinstance(tokens, list):
+            tokens.clear()
+
+
+def test_a_drafter_that_writes_into_what_it_is_given_changes_no_text() -> None:
+    params = SamplingParams(max_tokens=12, ignore_end=True)
+    plain = ENGINE.generate("abcabc", params, drafter="none")
+    assert ENGINE.generate("abcabc", params, drafter=Vandal()).tokens == plain.tokens
 
 
 @pytest.mark.parametrize("tree", [None, [1]])

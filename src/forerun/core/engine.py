@@ -97,6 +97,7 @@ class Decoding(Generic[AnyTarget]):
         `progress` is called with (tokens computed, tokens to compute).
         """
         lap, prompt = Lap(), np.array(self.text, dtype=np.int32)
+        prompt.flags.writeable = False  # drafters see it
         held = min(held, self.target.length + 1, len(prompt))
         self.target.truncate(max(held - 1, 0))
         if held and not other_drafter:
@@ -150,7 +151,7 @@ class Decoding(Generic[AnyTarget]):
         if features is not None:
             a_beginning = path[-1] == kept - 1  # a slice is not copied
             features = features[:kept] if a_beginning else features[path]
-        self._drafter.observe(tokens, features)
+        self._drafter.observe(tuple(tokens), features)  # which nobody can write to
         self._policy.learn(self._proposed, tokens, len(tree), seconds)
         if len(tree) == 1:
             origins = [""]

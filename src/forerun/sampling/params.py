@@ -48,7 +48,8 @@ class SamplingParams:
         stop_tokens: end tokens besides the model's own.
         ignore_end: the model's own end tokens do not end the answer (they may still be chosen).
         acceptance: "coupled": the text depends on the seed alone, never on the drafter. "rejection": the text
-            has exactly the target's distribution, but which text a seed gives depends on the drafter.
+            has exactly the target's distribution, but which text a seed gives depends on the drafter and on
+            how many guesses a step verifies: on the machine's speed, unless `draft_tokens` says how many.
         logprobs: also give the log-probabilities of so many most probable tokens beside the chosen one's at
             each position (of the model's own distribution, before the pipeline); None gives none.
         json_schema: the answer is JSON that is valid against this schema, given as an object or as its text.
