@@ -13,6 +13,7 @@ import forerun as package
 from forerun.bench import tuner
 from forerun.bench.contest import Written
 from forerun.bench.workloads import WorkloadPrompt
+from forerun.cli.tune import Search, Setting
 from forerun.core.report import Report
 from forerun.sampling.params import SamplingParams
 from forerun.tuning import Choice, forget_choice, keep_choice, known_choice
@@ -176,3 +177,9 @@ def test_bad_input(tiny: Path, arguments: tuple[str, ...], says: str) -> None:
     done = forerun("tune", "-m", tiny, *arguments)
     assert done.returncode == 2
     assert says in error_line(done)
+
+
+def test_a_busy_moment_does_not_choose_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Search("", [], [], ["auto"], [1, 2], [], 1, "auto", 0.0)
+    monkeypatch.setattr(Search, "_measure", lambda self, dtype, threads: Setting(dtype, threads, 4.0, 5.0))
+    assert search._again(Setting("auto", 2, 3.0, 19.0)) == Setting("auto", 2, 3.0, 5.0)
