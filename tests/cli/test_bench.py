@@ -109,6 +109,27 @@ def test_a_simulated_drafter_is_called_one_everywhere(tiny: Path, tmp_path: Path
     assert "simulated:1" in page.text
 
 
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("#!/bin/sh\n", "is no Python that can tell which engines it has"),
+        ("#!/bin/sh\nexit 1\n", "is no Python that can tell which engines it has"),
+        ("#!/bin/sh\necho a b c\n", "is no Python that can tell which engines it has"),
+        ("#!/no/such/program\n", "No such file or directory"),
+    ],
+)
+def test_peers_need_a_python(tiny: Path, tmp_path: Path, script: str, says: str) -> None:
+    path = tmp_path / "no-python"
+    path.write_text(script)
+    path.chmod(0o755)
+    done = forerun("bench", "-m", tiny, *QUICK, "--peers", "all", "--peer-python", path)
+    assert done.returncode == 2
+    said = error_line(done)
+    assert str(path) in said
+    assert says in said
+    assert "importlib" not in said
+
+
 def test_peers_are_compared_with_their_own_plain_text(tiny: Path, stub: Path, tmp_path: Path) -> None:
     done = forerun(
         "bench", "-m", tiny, *QUICK, "--workloads", "json", "--peers", "all", "--peer-python", stub,

@@ -87,16 +87,26 @@ class PeerProcess:
 
 
 def installed(python: str | None = None) -> list[str]:
-    """The engines whose packages that interpreter has."""
+    """The engines whose packages that interpreter has.
+
+    Raises:
+        InputError: it cannot be run, or is no Python.
+    """
+    interpreter = python or sys.executable
     packages = {"llama.cpp": "llama_cpp", "transformers": "transformers", "openvino": "openvino_genai"}
     code = "import importlib.util as u, sys; print(*(u.find_spec(n) is not None for n in sys.argv[1:]))"
     try:
         done = subprocess.run(
-            [python or sys.executable, "-c", code, *packages.values()],
+            [interpreter, "-c", code, *packages.values()],
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            check=True,
+            errors="replace",
+            check=False,
         )
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise InputError(f"cannot run {python}: {error}") from error
-    return [name for name, there in zip(packages, done.stdout.split(), strict=True) if there == "True"]
+    except OSError as error:
+        raise InputError(f"cannot run {interpreter}: {error.strerror}") from error
+    told = done.stdout.split()
+    if done.returncode != 0 or len(told) != len(packages) or not {"True", "False"}.issuperset(told):
+        raise InputError(f"{interpreter} is no Python that can tell which engines it has")
+    return [name for name, there in zip(packages, told, strict=True) if there == "True"]
