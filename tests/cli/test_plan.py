@@ -56,6 +56,7 @@ def test_a_configuration_is_enough(tmp_path: Path) -> None:
         (("--drafter", "nobody"), "there is no drafter 'nobody'"),
         (("--drafter", "eagle,skip:x"), "give a number of layers"),
         (("--memory", "much"), "no amount of memory"),
+        (("--memory", "0"), "memory is 0; it must be at least 1"),
         (("--device", "gpu"), "--memory and --bandwidth"),
         (("--dtype", "q3"), "no dtype 'q3'"),
         (("--context", "5000"), "at most 1024"),
@@ -67,6 +68,14 @@ def test_bad_input(tiny: Path, arguments: tuple[str, ...], says: str) -> None:
     done = forerun("plan", "-m", tiny, *arguments)
     assert done.returncode == 2
     assert says in error_line(done)
+
+
+def test_advice_names_only_what_is_counted(tiny: Path) -> None:
+    small = ("plan", "-m", tiny, "--memory", "1MB", "--bandwidth", 10, "--context", 100, "--drafter")
+    for drafter, extra in [("suffix", ""), (f"draft:{tiny}", "no draft model"), ("eagle", "no head")]:
+        said = error_line(forerun(*small, drafter))
+        assert "none does: use a smaller --dtype or --kv" in said
+        assert [words for words in ("no draft model", "no head") if words in said] == [extra] * bool(extra)
 
 
 def test_generate_keeps_within_memory(tiny: Path) -> None:

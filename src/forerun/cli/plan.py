@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +21,9 @@ from forerun.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
     from forerun.bench.forecast import Forecast
+    from forerun.models.outline import Outline
     from forerun.planning import Plan, Planner
+    from forerun.tuning import Choice
 
 CONTEXTS = (512, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
@@ -75,33 +77,35 @@ def plan(
     Works out from metadata alone what a model and its drafters need, which contexts fit, and how fast
     decoding would be.
     """
+    from forerun.arguments import check_whole
     from forerun.backends.cpu import check_options
     from forerun.bench.forecast import Forecaster
-    from forerun.models.heads.size import USUAL
     from forerun.models.machine import memory_bytes
     from forerun.models.outline import read_outline
-    from forerun.planning import make_planner, parse_size
-    from forerun.roster import best_drafter, check_names, split_cascade
+    from forerun.planning import parse_size
+    from forerun.tuning import known_choice
 
     check_options(dtype=dtype, threads=threads, kv=kv)
-    given = split_cascade(drafter)
+    given = None if memory is None else parse_size(memory)
+    check_whole("memory", given, 1)
+    limit = memory_bytes() if given is None else given
     outline = read_outline(model)
-    names = split_cascade(",".join(best_drafter(outline.config) if n == "auto" else n for n in given))
-    usual = [name for name in names if name in USUAL]
-    names = check_names(",".join(name for name in names if name not in USUAL) or "none") + usual
-    gpu = device == "gpu"
+    tuned, gpu = known_choice(outline.path), device == "gpu"
     if gpu and (memory is None or bandwidth is None):
         raise InputError(
             "a GPU's memory cannot be looked up here; give --memory and --bandwidth, both of the GPU"
         )
-    planner = make_planner(outline, ",".join(names), dtype=dtype, kv=kv, gpu=gpu)
+    if tuned is not None and not gpu:  # what was tuned was tuned on this machine
+        dtype = tuned.dtype if dtype == "auto" else dtype
+        threads = tuned.threads if threads is None else threads
+        check_options(dtype=dtype, threads=threads, kv=kv)
+    planner = _make_planner(outline, drafter, None if gpu else tuned, dtype=dtype, kv=kv, gpu=gpu)
     longest = planner.target.config.context
     if context is not None and context > longest:
         raise InputError(f"context is {context}; this model holds at most {longest} tokens")
-    limit = parse_size(memory) if memory is not None else memory_bytes()
     curve = None if gpu or bandwidth is not None else _known_curve(planner, threads)
     speed = bandwidth * 1e9 if bandwidth is not None else _measure_bandwidth(threads)
-    expected, source = _acceptance(acceptance, planner.target.path)
+    expected, source = _acceptance(acceptance, tuned, planner.drafters)
     forecaster = Forecaster(planner, speed, expected, curve)
     fitting = planner.largest_context(limit)
     contexts = (
@@ -114,16 +118,38 @@ def plan(
         raise CheckFailed(f"a context of {context} does not fit; {result.advice()}")
 
 
-def _acceptance(given: float | None, model: Path) -> tuple[float, str]:
-    """The acceptance to predict with, and where it comes from."""
+def _make_planner(
+    outline: Outline, drafter: str, tuned: Choice | None, *, dtype: str, kv: str, gpu: bool
+) -> Planner:
+    """A planner with what `drafter` stands for: "auto" as for `forerun.load`, and heads of usual shapes."""
+    from forerun.models.heads.size import USUAL
+    from forerun.planning import make_planner
+    from forerun.roster import best_drafter, check_names, split_cascade
+
+    def named(drafters: str) -> Planner:
+        given = split_cascade(drafters)
+        names = check_names(",".join(name for name in given if name not in USUAL) or "none")
+        names += [name for name in given if name in USUAL]
+        return make_planner(outline, ",".join(names), dtype=dtype, kv=kv, gpu=gpu)
+
+    if drafter != "auto":
+        return named(drafter)
+    if tuned is not None:
+        with suppress(InputError):  # the drafter that was chosen may not be there any more
+            return named(tuned.drafter)
+    return named(best_drafter(outline.config))
+
+
+def _acceptance(given: float | None, tuned: Choice | None, drafters: tuple[str, ...]) -> tuple[float, str]:
+    """The acceptance to predict with, and where it comes from: one that was measured is of its drafters."""
     from forerun.bench.forecast import TYPICAL_ACCEPTANCE
-    from forerun.tuning import known_choice
+    from forerun.roster import head_named, split_cascade
 
     if given is not None:
         return given, "given"
-    chosen = known_choice(model)
-    if chosen is not None and chosen.acceptance is not None:
-        return chosen.acceptance, "measured by tune"
+    measured = () if tuned is None else tuple(map(head_named, split_cascade(tuned.drafter)))
+    if tuned is not None and tuned.acceptance is not None and measured == drafters:
+        return tuned.acceptance, "measured by tune"
     return TYPICAL_ACCEPTANCE, "assumed"
 
 
@@ -221,7 +247,9 @@ class PlanResult:
         """What would fit."""
         if self.fitting:
             return f"the longest context that does is {self.fitting}"
-        return "none does: use a smaller --dtype or --kv, a smaller model, or no draft model"
+        without = ", no draft model" if self.planner.drafts else ""
+        without += ", no head" if self.planner.heads else ""
+        return f"none does: use a smaller --dtype or --kv{without}, or a smaller model"
 
     def as_text(self) -> str:
         """For people."""
