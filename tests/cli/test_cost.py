@@ -44,6 +44,15 @@ def test_text(tiny: Path) -> None:
     assert lines[6].startswith("a prompt of 32 tokens")
 
 
+def test_one_is_no_plural(tiny: Path) -> None:
+    one = ("--threads", 1, "--context", 1, "--prefill", 1)
+    done = forerun("cost", "-m", tiny, "--widths", 1, "--rounds", 5, *one)
+    assert done.returncode == 0
+    text = done.stdout.decode()
+    assert "1 thread; a chain after 1 token in" in text
+    assert "a prompt of 1 token:" in text
+
+
 @pytest.mark.parametrize("widths", ["", "0", "a", "3-2", "1,,2", "9999", "-1", "1.5"])
 def test_widths_that_are_none(tiny: Path, widths: str) -> None:
     done = forerun("cost", "-m", tiny, "--widths", widths)

@@ -59,8 +59,37 @@ def test_auto_stands_for_the_choice(tiny: Path) -> None:
     assert not package.load(str(tiny), tuned=False).generate("hello", params).report.drafters.get("skip")
     done = forerun("generate", "-m", tiny, "hello", "--max-tokens", 20, "--json")
     assert set(json.loads(done.stdout)["report"]["drafters"]) == {"skip"}
-    done = forerun("plan", "-m", tiny, "--bandwidth", 10, "--json")
-    assert json.loads(done.stdout)["acceptance_from"] == "measured by tune"
+
+
+def plan(*arguments: object) -> dict[str, object]:
+    done = forerun("plan", *arguments, "--memory", "1GB", "--bandwidth", 10, "--json")
+    assert done.returncode == 0
+    found: dict[str, object] = json.loads(done.stdout)
+    return {name: found[name] for name in ("drafters", "dtype", "acceptance", "acceptance_from")}
+
+
+def test_plans_are_of_the_choice(tiny: Path) -> None:
+    assumed = {"dtype": "auto", "acceptance": 0.7, "acceptance_from": "assumed"}
+    keep_choice(tiny, Choice("lookup,skip:1", 2, 1, "q8", 0.5))
+    tuned = {"drafters": ["lookup", "skip:1"], "acceptance": 0.5, "acceptance_from": "measured by tune"}
+    assert plan("-m", tiny) == {**tuned, "dtype": "q8"}
+    assert plan("-m", tiny, "--dtype", "bf16") == {**tuned, "dtype": "bf16"}
+    assert plan("-m", tiny, "--drafter", "lookup+skip:1") == {**tuned, "dtype": "q8"}
+    # measured for others, it says nothing of these
+    assert plan("-m", tiny, "--drafter", "skip:1") == {**assumed, "drafters": ["skip:1"], "dtype": "q8"}
+    assert plan("-m", tiny, "--device", "gpu") == {**assumed, "drafters": ["suffix"]}
+    keep_choice(tiny, Choice("draft:/gone.gguf", acceptance=0.5))
+    assert plan("-m", tiny) == {**assumed, "drafters": ["suffix"]}
+    keep_choice(tiny, Choice(dtype="q3"))
+    assert "no dtype 'q3'" in error_line(forerun("plan", "-m", tiny))
+    keep_choice(tiny, Choice("none"))
+    assert plan("-m", tiny)["drafters"] == []
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 thread,"), (2, "2 threads,")])
+def test_one_is_no_plural(count: int, words: str) -> None:
+    search = Search("m", ["lookup"], [None], ["auto"], [count], [], 8, "auto", 0.0)
+    assert words in search.describe(Choice("lookup", None, count))
 
 
 def test_a_choice_that_is_broken_does_not_count(tiny: Path, cache: Path) -> None:

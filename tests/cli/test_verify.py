@@ -47,7 +47,7 @@ def test_each_drafter_and_temperature_once(
     options = ["--drafter", "skip:1,lookup+skip:1,skip:1", "--temperature", "0,1,0.0,1.0", "--raw"]
     assert run(["verify", "-m", str(tiny), "--prompts", str(prompts), *options, *ONE]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(": 1 prompts")[0] for line in lines] == [
+    assert [line.partition(": 1 prompt,")[0] for line in lines] == [
         "drafter skip:1, temperature 0",
         "drafter skip:1, temperature 1",
         "drafter lookup+skip:1, temperature 0",

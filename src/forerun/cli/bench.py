@@ -21,6 +21,7 @@ from forerun.cli.options import (
     threads_option,
 )
 from forerun.cli.progress import LateProgress
+from forerun.cli.words import counted
 from forerun.errors import CheckFailed, InputError
 from forerun.files import check_writable, write_whole
 from forerun.roster import split_cascade
@@ -129,7 +130,7 @@ def bench(
         others = _peers(stack, peers, peer_python, model, engine, min(longest, engine.context))
         if len(fitting) < len(chosen):
             count = len(chosen) - len(fitting)
-            print(f"forerun: left out: {count} prompts too long for the context", file=sys.stderr)
+            print(f"forerun: left out: {counted(count, 'prompt')} too long for the context", file=sys.stderr)
         contestants: list[Contestant] = [*own, *others]
         total = rounds * len(fitting) * len(temperatures) * len(contestants)
         try:
@@ -195,7 +196,9 @@ def _that_fit(engine: Engine, prompts: list[WorkloadPrompt], max_tokens: int) ->
 
     fitting = [p for p in prompts if len(encoded(engine, p)) + max_tokens <= engine.context]
     if not fitting:
-        raise InputError(f"no prompt with {max_tokens} tokens more fits a context of {engine.context}")
+        raise InputError(
+            f"no prompt with {counted(max_tokens, 'token')} more fits a context of {engine.context}"
+        )
     return fitting
 
 

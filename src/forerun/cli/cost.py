@@ -19,6 +19,7 @@ from forerun.cli.options import (
     threads_option,
 )
 from forerun.cli.progress import LateProgress
+from forerun.cli.words import counted
 from forerun.errors import InputError
 
 if TYPE_CHECKING:
@@ -216,8 +217,8 @@ class CostResult:
         backend, (own, *others) = self.backend, self.curves
         formats = ", ".join(f"{name} {count / 1e6:.1f} MB" for name, count in backend.formats.items())
         lines = [
-            f"{self.model}: {formats}; {backend.kernels}, {backend.threads} threads; "
-            f"a {self.shape} after {self.context} tokens in {backend.kv}",
+            f"{self.model}: {formats}; {backend.kernels}, {counted(backend.threads, 'thread')}; "
+            f"a {self.shape} after {counted(self.context, 'token')} in {backend.kv}",
             f"a forward reads {self.bytes_per_forward / 1e6:.1f} MB; memory gives"
             f" {self.bandwidth / 1e9:.1f} GB/s, of which one token reaches {self.fraction_of_bandwidth:.0%}",
             "",
@@ -263,7 +264,9 @@ def _table(curve: Curve, against: Curve | None = None) -> list[str]:
         lines.append(line + "".join(f"{ms:>11.3f}" for ms in point.stages.values()))
     if curve.prompt is not None:
         prompt = curve.prompt
-        lines.append(f"a prompt of {prompt.n} tokens: {prompt.ms:.1f} ms, {_speed(prompt):.0f} tokens/s")
+        lines.append(
+            f"a prompt of {counted(prompt.n, 'token')}: {prompt.ms:.1f} ms, {_speed(prompt):.0f} tokens/s"
+        )
     return lines
 
 

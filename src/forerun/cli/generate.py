@@ -26,6 +26,7 @@ from forerun.cli.options import (
 from forerun.cli.pictures import TreeWatcher, as_svg, as_text
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import read_stdin, say
+from forerun.cli.words import counted
 from forerun.errors import ForerunError, InputError
 from forerun.files import write_whole
 from forerun.sampling.grammar import check_grammar
@@ -314,11 +315,11 @@ def _summarise(result: Result) -> None:
     _end_line(result.text)
     report = result.report
     facts = [
-        f"{report.tokens} tokens",
+        counted(report.tokens, "token"),
         f"{report.tokens_per_second:.1f} tokens/s",
         f"mean accepted length {report.mean_accepted_length:.2f}",
         f"drafter {', '.join(report.drafters)}" if report.drafters else "none drafted",
-        f"prompt {report.prompt_tokens} tokens at {report.prompt_tokens_per_second:.0f} tokens/s",
+        f"prompt {counted(report.prompt_tokens, 'token')} at {report.prompt_tokens_per_second:.0f} tokens/s",
         f"finish: {result.finish_reason or 'interrupted'}",
     ]
     say(", ".join(facts))

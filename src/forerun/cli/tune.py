@@ -12,6 +12,7 @@ import click
 
 from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option
 from forerun.cli.progress import LateProgress
+from forerun.cli.words import counted
 from forerun.errors import InputError
 from forerun.roster import split_cascade
 
@@ -113,8 +114,9 @@ def tune(
     if choice is None:
         print(json.dumps(search.as_dict(None)) if as_json else search.table())
         raise InputError(
-            f"too little was measured to choose, and nothing is kept: {search.prompts_done} prompts of the "
-            f"{LEAST_PROMPTS} that it takes; give more --seconds, or more prompts"
+            "too little was measured to choose, and nothing is kept: "
+            f"{counted(search.prompts_done, 'prompt')} of the {LEAST_PROMPTS} that it takes; "
+            "give more --seconds, or more prompts"
         )
     place = keep_choice(path, choice)
     if as_json:
@@ -257,7 +259,8 @@ class Search:
         """For people."""
         size = "by cost" if choice.draft_tokens is None else f"of {choice.draft_tokens}"
         drafts = "plain decoding" if choice.drafter == "none" else f"{choice.drafter}, drafts {size}"
-        return f"{drafts}, {choice.threads} threads, dtype {choice.dtype}"
+        threads = "all cores" if choice.threads is None else counted(choice.threads, "thread")
+        return f"{drafts}, {threads}, dtype {choice.dtype}"
 
     def table(self) -> str:
         """What was measured."""

@@ -22,6 +22,7 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import say
+from forerun.cli.words import counted
 from forerun.errors import CheckFailed, InputError
 from forerun.roster import check_names, split_cascade
 from forerun.sampling.params import SamplingParams
@@ -225,8 +226,8 @@ def _comparisons(engine: Engine, work: Work, record: Record | None) -> Iterator[
 def _line(same: list[Comparison]) -> str:
     tokens, forwards = sum(c.tokens for c in same), sum(c.forwards for c in same)
     return (
-        f"drafter {_shown(same[0].drafter)}, temperature {same[0].temperature:g}: {len(same)} prompts,"
-        f" {tokens} tokens, none differs from plain decoding"
+        f"drafter {_shown(same[0].drafter)}, temperature {same[0].temperature:g}:"
+        f" {counted(len(same), 'prompt')}, {counted(tokens, 'token')}, none differs from plain decoding"
         f" ({tokens / max(forwards, 1):.2f} tokens a forward)"
     )
 
