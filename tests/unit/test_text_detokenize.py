@@ -86,8 +86,9 @@ CONTINUATIONS = [bytes([second]) + b"\x80" * n for second in (0x80, 0x90, 0xA0) 
 
 
 def is_character(data: bytes) -> bool:
+    """One, or half of a surrogate pair: Python's decoder waits for the last byte of these too."""
     try:
-        return len(data.decode()) == 1
+        return len(data.decode(errors="surrogatepass")) == 1
     except UnicodeDecodeError:
         return False
 
