@@ -9,8 +9,9 @@ namespace {
 
 // Weight of a new measurement for all widths, and for its own beside the others: a machine that gets slower does so for
 // all, and rows must not look cheap where only single ones were seen since. Where a single row was seen not long ago, within
-// about kSome steps, the others tell of themselves.
+// about kRecent steps, the others tell of themselves.
 constexpr double kLearn = 0.1, kLearnWidth = 0.03;
+constexpr int kRecent = 8;
 // Weight of the first measurement: what was measured at another time may be wrong altogether.
 constexpr double kFirst = 0.5;
 // How far, at every step, what was measured of one width goes back to what the others say; steps forgotten together.
@@ -58,7 +59,7 @@ void CostCurve::saw(int n, double seconds) {
     scale_ *= 1.0 + std::max(kLearn, first) * (off - 1.0);
     unseen_ = 0;
   } else {
-    const double all = kLearn * static_cast<double>(unseen_) / static_cast<double>(unseen_ + kSome);
+    const double all = kLearn * static_cast<double>(unseen_) / static_cast<double>(unseen_ + kRecent);
     unseen_++;
     scale_ *= 1.0 + all * (off - 1.0);
     const double change = std::max(kLearnWidth + kLearn - all, first) * (off - 1.0);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forerun.core.cost_budget import CostBudget
+from forerun.core.cost_budget import PLAIN_EVERY, CostBudget, Experience
 from forerun.core.curve import CostCurve
 from forerun.core.report import Report
 from forerun.core.tree import DraftTree
@@ -47,6 +47,30 @@ def test_the_curve_follows_what_steps_take() -> None:
     assert curve(8) / curve(1) > 1.2
     curve.saw(1, 1e9)
     assert curve(1) < 5.0
+
+
+def test_several_rows_tell_of_themselves_where_a_single_one_was_seen_lately() -> None:
+    curve = CostCurve({1: 1.0, 8: 2.0})
+    for _ in range(100):
+        curve.saw(1, 0.7)
+        curve.saw(4, 2.0)
+    assert curve(1) == pytest.approx(0.7, rel=0.1)
+    assert curve(4) == pytest.approx(2.0, rel=0.15)
+
+
+def test_a_step_is_plain_now_and_then_where_guesses_pay_little() -> None:
+    little = CostCurve({1: 1.0, 2: 1.5, 16: 10.0})
+    rows = run(CostBudget(little), little, [1] * 100, width=1)
+    assert 100 // (PLAIN_EVERY + 1) - 1 <= rows.count(1) <= 100 // PLAIN_EVERY + 1
+    much = CostCurve(FLAT)
+    assert run(CostBudget(much), much, [8] * 100).count(1) == 0
+
+
+def test_a_text_begins_with_the_price_that_earlier_texts_came_to() -> None:
+    curve, experience = CostCurve(FLAT), Experience()
+    run(CostBudget(curve, experience=experience), curve, [8] * 60)
+    assert experience.speedup > 6.0
+    assert CostBudget(curve, experience=experience)._price == pytest.approx(experience.speedup / curve(1))
 
 
 def test_good_guesses_are_all_verified_where_rows_are_cheap() -> None:
