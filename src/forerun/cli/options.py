@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -41,6 +42,12 @@ dtype_option = click.option(
 )
 kv_option = click.option(
     "--kv", metavar="TYPE", default="auto", help="How keys and values are kept: auto, f32, bf16, f16, q8."
+)
+prompts_option = click.option(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="JSON lines with prompts; by default built-in ones.",
 )
 threads_option = click.option(
     "--threads", type=int, metavar="N", help="Threads to compute with; by default all usable cores."

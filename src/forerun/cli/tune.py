@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option
+from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option, prompts_option
 from forerun.cli.progress import LateProgress
 from forerun.cli.words import counted
 from forerun.errors import InputError
@@ -53,12 +53,7 @@ WORKLOADS = ("code", "json", "extraction", "summarise", "rag", "chat", "creative
     metavar="LIST",
     help="Numbers of threads to try; by default a few.",
 )
-@click.option(
-    "--prompts",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="JSON lines with prompts; by default built-in ones.",
-)
+@prompts_option
 @click.option("--max-tokens", type=click.IntRange(8), default=64, metavar="N", help="Tokens an answer.")
 @click.option("--seconds", type=FiniteRange(5), default=150.0, metavar="S", help="Take about so long.")
 @click.option("--reset", is_flag=True, help="Forget what was chosen, and end.")

@@ -18,6 +18,7 @@ from forerun.cli.options import (
     kv_option,
     load_engine,
     model_option,
+    prompts_option,
     threads_option,
 )
 from forerun.cli.progress import LateProgress
@@ -46,12 +47,7 @@ SEVERAL = 4
     metavar="NAME[,NAME]",
     help="Drafters to check, each by itself; a cascade is NAME+NAME.",
 )
-@click.option(
-    "--prompts",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="JSON lines with prompts; by default built-in ones.",
-)
+@prompts_option
 @click.option("--temperature", default="0,1", metavar="T[,T]", help="Temperatures to check at.")
 @click.option("--max-tokens", type=click.IntRange(1), default=128, metavar="N", help="Tokens an answer.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N prompts.")
