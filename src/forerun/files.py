@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from forerun.errors import InputError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The system's numbers for a disk, a quota or a file that is full."""
 
 
 def check_writable(path: Path) -> None:
@@ -58,6 +62,18 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def no_room(said: object) -> str | None:
+    """What is full, if that is what an error or another program's words about it tell; None for all else.
+
+    It is known by the system's number, as Python or Rust writes it: the words depend on the user's language.
+    """
+    limit = "the limit on the size of files (ulimit -f) is reached"
+    for number in NO_ROOM:
+        if any(form in str(said) for form in (f"[Errno {number}]", f"(os error {number})")):
+            return limit if number == errno.EFBIG else "the disk is full"
+    return None
 
 
 def _beside(path: Path) -> Path:

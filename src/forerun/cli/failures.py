@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 
 from forerun.cli.streams import say, silence
 from forerun.errors import ForerunError
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""A disk, a quota or a file is full."""
+from forerun.files import no_room
 
 BAD_INPUT, BUG, INTERRUPTED, PIPE_CLOSED = 2, 70, 130, 141
 """Exit statuses besides those of `ForerunError`: sysexits.h's EX_SOFTWARE, and 128 plus SIGINT or SIGPIPE, as
@@ -37,7 +34,7 @@ def explain(error: BaseException) -> int:
     if isinstance(error, OSError):
         silence(sys.stdout)  # it may be what failed
         what = None if error.filename is None else os.fsdecode(error.filename)
-        if what is None and error.errno in NO_ROOM:  # files of ours are named where they are written
+        if what is None and no_room(error):  # files of ours are named where they are written
             what = "standard output"
         say_error(f"the system refused: {error.strerror or error}" + (f" ({what})" if what else ""))
         return BAD_INPUT

