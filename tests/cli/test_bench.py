@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -194,7 +195,9 @@ def test_interrupted_it_writes_what_was_done(
         app.run(["bench", "-m", str(tiny), *map(str, QUICK), "--workloads", "code", "--json", str(out)])
         == 130
     )
-    assert "forerun auto" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "forerun auto" in told.out
+    assert re.search(r"forerun: interrupted: 2 of \d+ answers written\n$", told.err)
     found = json.loads(out.read_text())
     assert not found["complete"]
     assert [run["drafter"] for run in found["runs"]] == ["none", "auto"]

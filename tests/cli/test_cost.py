@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forerun.bench.cost import Timing, measure
+from forerun.bench import cost
+from forerun.bench.cost import Measurement, Timing
 from support.program import error_line, forerun
 from support.tiny import Tiny, write_tiny_gguf, write_tiny_hf
 
@@ -51,6 +52,29 @@ def test_one_is_no_plural(tiny: Path) -> None:
     text = done.stdout.decode()
     assert "1 thread; a chain after 1 token in" in text
     assert "a prompt of 1 token:" in text
+
+
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_interrupted_it_tells_what_was_measured(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    whole = cost.Measurement._round
+
+    def broken_off(measurement: Measurement) -> None:
+        if measurement.rounds == rounds:
+            raise KeyboardInterrupt
+        whole(measurement)
+
+    monkeypatch.setattr(cost.Measurement, "_round", broken_off)
+    done = forerun("cost", "-m", tiny, "--widths", "1,4", *QUICK, "--json")
+    assert done.returncode == 130
+    assert done.stderr.decode() == f"forerun: interrupted: {rounds} of 5 rounds measured\n"
+    if rounds:
+        found = json.loads(done.stdout)
+        assert found["rounds"] == rounds
+        assert [point["n"] for point in found["curve"]] == [1, 4]
+    else:
+        assert done.stdout == b""
 
 
 @pytest.mark.parametrize("widths", ["", "0", "a", "3-2", "1,,2", "9999", "-1", "1.5"])
@@ -114,7 +138,9 @@ class Clockwork:
 
 def test_measuring_takes_turns() -> None:
     log: list[str] = []
-    curves = measure([Clockwork("a", log), Clockwork("b", log)], [1, 3], context=9, prompt=5, rounds=2)
+    measurement = Measurement([Clockwork("a", log), Clockwork("b", log)], [1, 3], context=9, prompt=5)
+    measurement.run(2)
+    curves = measurement.curves()
     # each is warmed up, then a round each in turns, each starting with one forward that does not count
     assert log == [
         *["a fill 9", "a 1", "a 3", "a prefill 5", "b fill 9", "b 1", "b 3", "b prefill 5"],

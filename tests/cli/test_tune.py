@@ -109,6 +109,17 @@ def test_a_choice_that_is_broken_does_not_count(tiny: Path, cache: Path) -> None
     assert not place.exists()
 
 
+def test_interrupted_it_keeps_nothing(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken_off(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuner, "tune", broken_off)
+    done = forerun("tune", "-m", tiny, "--threads", 1, "--drafters", "lookup")
+    assert (done.returncode, done.stderr) == (130, b"forerun: interrupted: nothing is kept\n")
+    assert done.stdout.split()[:2] == [b"dtype", b"threads"]
+    assert known_choice(tiny) is None
+
+
 class Clockwork:
     """Stands for an engine: answers take as long as the arm says."""
 

@@ -118,6 +118,31 @@ def test_a_run_that_was_broken_off_is_gone_on_with(
         assert "cannot be used as a record" in capsys.readouterr().err or text == "[]\n{}\n"
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_interrupted_it_tells_how_far_it_came(
+    tiny: Path,
+    prompts: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    recorded: bool,
+) -> None:
+    record = prompts.parent / "record.jsonl"
+    honest, begun = checks.compare, []
+
+    def broken_off(engine: Engine, prompt: Any, *others: Any, **options: Any) -> Any:
+        begun.append(prompt)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return honest(engine, prompt, *others, **options)
+
+    monkeypatch.setattr(checks, "compare", broken_off)
+    options = ["--record", str(record)] if recorded else []
+    assert run(["verify", "-m", str(tiny), "--prompts", str(prompts), "--max-tokens", "9", *options]) == 130
+    noted = f"; noted in {record}" if recorded else ""
+    told = f"forerun: interrupted: 1 of 2 prompts compared, none differs{noted}\n"
+    assert capsys.readouterr() == ("", told)
+
+
 def distribution(model: Path, prompts: Path, draws: int) -> list[str]:
     """A check of the first prompt's answers."""
     options = ["--prompts", str(prompts), "--limit", "1", "--raw", "--draws", str(draws)]

@@ -126,54 +126,66 @@ class Forerun:
         return Timing(seconds, {**stages, "python": max(0.0, seconds - sum(stages.values()))})
 
 
-def measure(
-    subjects: Sequence[Subject],
-    widths: Sequence[int],
-    *,
-    context: int,
-    prompt: int = 0,
-    rounds: int = 30,
-    seconds: float = 60.0,
-    progress: Progress | None = None,
-) -> list[Curve]:
-    """The curves of `subjects`, one each.
+class Measurement:
+    """Forwards timed round by round; the curves can be had after any round.
 
     Args:
+        subjects: whose forwards.
         widths: rows of the forwards.
         context: tokens before them.
         prompt: also time a prompt of so many tokens; 0 does not.
-        rounds: times that each forward is measured. Fewer, but at least five, when `seconds` have passed.
-        progress: called with (rounds done, rounds in all).
+
+    Attributes:
+        rounds: that are done.
     """
-    for subject in subjects:
-        subject.fill(context)
-        for width in widths:
-            subject.forward(width)
-        if prompt:
-            subject.prefill(prompt)
-    kept: dict[tuple[str, int], list[Timing]] = {}
-    prompts: dict[str, list[Timing]] = {}
-    start = perf_counter()
-    gc.collect()
-    for done in range(rounds):
-        if done >= FEWEST_ROUNDS and perf_counter() - start > seconds:
-            break
-        for subject in _turned(subjects, done):
+
+    def __init__(
+        self, subjects: Sequence[Subject], widths: Sequence[int], *, context: int, prompt: int = 0
+    ) -> None:
+        self._subjects, self._widths, self._context, self._prompt = subjects, widths, context, prompt
+        self._kept: dict[tuple[str, int], list[Timing]] = {}
+        self._prompts: dict[str, list[Timing]] = {}
+        self.rounds = 0
+
+    def run(self, rounds: int, seconds: float = 60.0, progress: Progress | None = None) -> None:
+        """Measure each forward so many times: fewer, but at least five, when `seconds` have passed.
+
+        `progress` is called with (rounds done, rounds in all).
+        """
+        for subject in self._subjects:
+            subject.fill(self._context)
+            for width in self._widths:
+                subject.forward(width)
+            if self._prompt:
+                subject.prefill(self._prompt)
+        start = perf_counter()
+        gc.collect()
+        while self.rounds < rounds:
+            if self.rounds >= FEWEST_ROUNDS and perf_counter() - start > seconds:
+                break
+            self._round()
+            if progress is not None:
+                progress(self.rounds, rounds)
+
+    def _round(self) -> None:
+        for subject in _turned(self._subjects, self.rounds):
             subject.forward(1)  # its threads wake, its weights replace the other's in the processor's cache
-            for width in _turned(widths, done):
-                kept.setdefault((subject.name, width), []).append(subject.forward(width))
-            if prompt and done % 4 == 0:
-                prompts.setdefault(subject.name, []).append(subject.prefill(prompt))
-        if progress is not None:
-            progress(done + 1, rounds)
-    return [
-        Curve(
-            subject.name,
-            [_point(width, kept[subject.name, width]) for width in widths],
-            _point(prompt, prompts[subject.name]) if prompt else None,
-        )
-        for subject in subjects
-    ]
+            for width in _turned(self._widths, self.rounds):
+                self._kept.setdefault((subject.name, width), []).append(subject.forward(width))
+            if self._prompt and self.rounds % 4 == 0:
+                self._prompts.setdefault(subject.name, []).append(subject.prefill(self._prompt))
+        self.rounds += 1
+
+    def curves(self) -> list[Curve]:
+        """Those of the subjects, one each; there must have been a round."""
+        return [
+            Curve(
+                subject.name,
+                [_point(width, self._kept[subject.name, width]) for width in self._widths],
+                _point(self._prompt, self._prompts[subject.name]) if self._prompt else None,
+            )
+            for subject in self._subjects
+        ]
 
 
 def read_bandwidth(threads: int) -> float:

@@ -27,7 +27,7 @@ class Record:
     """
 
     def __init__(self, path: Path, settings: dict[str, object]) -> None:
-        self._path = path
+        self.path = path
         try:
             lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
             whole = [json.loads(line) for line in lines]
@@ -56,7 +56,7 @@ class Record:
                 for one in row["comparisons"]
             ]
         except (KeyError, TypeError) as error:
-            raise InputError(f"{self._path} cannot be used as a record: {error}") from error
+            raise InputError(f"{self.path} cannot be used as a record: {error}") from error
 
     def add(self, place: int, prompt: Prompt, comparisons: Sequence[Comparison]) -> None:
         """A prompt is done."""
@@ -66,5 +66,5 @@ class Record:
             del row["prompt"]
             rows.append(row)
         line = json.dumps({"place": place, "prompt": asdict(prompt), "comparisons": rows})
-        with explained(self._path), self._path.open("a", encoding="utf-8") as file:
+        with explained(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")

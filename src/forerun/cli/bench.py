@@ -21,6 +21,7 @@ from forerun.cli.options import (
     threads_option,
 )
 from forerun.cli.progress import LateProgress
+from forerun.cli.streams import say
 from forerun.cli.words import counted
 from forerun.errors import CheckFailed, InputError
 from forerun.files import check_writable, write_whole
@@ -156,6 +157,7 @@ def bench(
     if samples:
         _write(result, json_out, html_out)
     if interrupted:
+        say(f"interrupted: {len(samples)} of {counted(total, 'answer')} written")
         raise KeyboardInterrupt
     unequal = [sample for sample in samples if sample.engine == "forerun" and not sample.equal]
     if unequal:
@@ -319,11 +321,13 @@ class BenchResult:
 
     def _cost(self) -> list[dict[str, float]]:
         """The cost curve, measured in a few seconds."""
-        from forerun.bench.cost import Forerun, measure
+        from forerun.bench.cost import Forerun, Measurement
 
         context = min(256, self.engine.context - max(COST_WIDTHS))
         own = Forerun(self.backend, context + max(COST_WIDTHS))
-        (curve,) = measure([own], COST_WIDTHS, context=context, rounds=10, seconds=5.0)
+        measurement = Measurement([own], COST_WIDTHS, context=context)
+        measurement.run(10, seconds=5.0)
+        (curve,) = measurement.curves()
         return [{"n": point.n, "ms": round(point.ms, 4)} for point in curve.points]
 
     def _memory(self) -> list[dict[str, object]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
 
+from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import (
     dtype_option,
     json_option,
@@ -24,7 +25,7 @@ from forerun.errors import InputError
 
 if TYPE_CHECKING:
     from forerun.backends.cpu import CpuBackend
-    from forerun.bench.cost import Curve, Point, Shape
+    from forerun.bench.cost import Curve, Measurement, Point, Shape
     from forerun.bench.peers import LlamaCpp
     from forerun.models.checkpoint import Checkpoint
 
@@ -88,7 +89,7 @@ def cost(
     Shows the cost curve t(n), milliseconds of a forward over n tokens, next to what memory allows.
     """
     from forerun.backends.cpu import check_options, load_backend
-    from forerun.bench.cost import Forerun, measure, read_bandwidth
+    from forerun.bench.cost import Forerun, Measurement, read_bandwidth
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.hub import resolve_model
 
@@ -104,21 +105,27 @@ def cost(
             checkpoint, dtype=dtype, threads=threads, kv=kv, kernels=kernels, progress=progress
         )
     own = Forerun(backend, capacity, shape)
-    before = read_bandwidth(backend.threads)
-    with _peers(compare, checkpoint, backend, capacity) as peers, LateProgress("measuring") as progress:
-        curves = measure([own, *peers], ns, context=context, prompt=prefill, rounds=rounds, progress=progress)
-    result = CostResult(
-        model=model,
-        dtype=dtype,
-        backend=backend,
-        context=context,
-        kv_bytes=own.cache.bytes_per_token * context,
-        bandwidth=max(before, read_bandwidth(backend.threads)),
-        shape=shape,
-        curves=curves,
-        versions=[peer.version for peer in peers],
-    )
-    print(json.dumps(result.as_dict()) if as_json else result.as_text())
+    with _peers(compare, checkpoint, backend, capacity) as peers:
+        measurement = Measurement([own, *peers], ns, context=context, prompt=prefill)
+        result = CostResult(
+            model=model,
+            dtype=dtype,
+            backend=backend,
+            context=context,
+            kv_bytes=own.cache.bytes_per_token * context,
+            bandwidth=read_bandwidth(backend.threads),
+            shape=shape,
+            measurement=measurement,
+            versions=[peer.version for peer in peers],
+        )
+        with told_if_interrupted(lambda: f"{measurement.rounds} of {counted(rounds, 'round')} measured"):
+            try:
+                with LateProgress("measuring") as progress:
+                    measurement.run(rounds, progress=progress)
+                result = replace(result, bandwidth=max(result.bandwidth, read_bandwidth(backend.threads)))
+            finally:  # what is measured is told after Ctrl-C too
+                if measurement.rounds:
+                    print(json.dumps(result.as_dict()) if as_json else result.as_text())
 
 
 def _widths(text: str) -> list[int]:
@@ -166,7 +173,7 @@ class CostResult:
     Attributes:
         kv_bytes: that a forward of one row reads of keys and values.
         bandwidth: bytes per second.
-        curves: this engine's first, then those compared with.
+        measurement: of this engine first, then of those compared with.
         versions: of these.
     """
 
@@ -177,8 +184,12 @@ class CostResult:
     kv_bytes: int
     bandwidth: float
     shape: str
-    curves: list[Curve]
+    measurement: Measurement
     versions: list[str]
+
+    @property
+    def curves(self) -> list[Curve]:
+        return self.measurement.curves()
 
     @property
     def bytes_per_forward(self) -> int:
@@ -206,6 +217,7 @@ class CostResult:
             "kv_bytes": self.kv_bytes,
             "kernels": self.backend.kernels,
             "shape": self.shape,
+            "rounds": self.measurement.rounds,
             "compare": {
                 curve.name: {"version": version, **_curve_dict(curve)}
                 for curve, version in zip(others, self.versions, strict=True)

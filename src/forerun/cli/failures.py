@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from forerun.cli.streams import say, silence
 from forerun.errors import ForerunError
@@ -51,6 +53,17 @@ def explain(error: BaseException) -> int:
         " and report it"
     )
     return BUG
+
+
+@contextmanager
+def told_if_interrupted(far: Callable[[], str]) -> Iterator[None]:
+    """Say how far it came, and what is kept, where Ctrl-C ends what is done within."""
+    try:
+        yield
+    except BaseException as error:
+        if _interrupted(error):
+            say(f"interrupted: {far()}")
+        raise
 
 
 def say_error(message: str) -> None:

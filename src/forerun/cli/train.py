@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, model_option, threads_option
 from forerun.errors import InputError
 
@@ -27,6 +28,8 @@ GIGABYTE = 1 << 30
 POSITIVE = FiniteRange(0, min_open=True)
 QUIET_SECONDS = 60.0
 """Between two lines where standard error is no terminal."""
+
+AGAIN = "the same command goes on from there"
 
 
 def gathered(name: str, kind: type[Any], *several: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -306,7 +309,8 @@ def run(job: Job) -> None:
     """Train, and say what came of it."""
     from forerun.training.run import train as train_drafter
 
-    with TrainingDisplay() as display:
+    display = TrainingDisplay()
+    with told_if_interrupted(lambda: display.far(job.folder)), display:
         figures = train_drafter(job, display.show, display.tell)
     print(
         f"{job.folder}: mean accepted length of chains {figures.mean_accepted_length:.2f} on held-out text"
@@ -340,7 +344,11 @@ def write_data(wish: Wish, engine: Engine, folder: Path) -> None:
         engine, folder, model=wish.model, seed=wish.seed, prompts=wish.prompts, most_bytes=room
     ) as store:
         writer = Writer(engine, store, seed=wish.seed, prompts=prompts)
-        with Display("writing data") as display:
+
+        def far() -> str:
+            return f"{folder} holds {writer.tokens:,} of {wish.tokens:,} tokens; {AGAIN}"
+
+        with told_if_interrupted(far), Display("writing data") as display:
             writer.write(
                 wish.tokens, lambda done, total: display(done / total, f"{done:,} of {total:,} tokens")
             )
@@ -391,8 +399,16 @@ class TrainingDisplay(Display):
     def __init__(self) -> None:
         super().__init__("training")
         self._speed_up: float | None = None
+        self._spent: float | None = None
+
+    def far(self, folder: Path) -> str:
+        """How far the training in this folder came."""
+        if self._spent is None:
+            return f"before the first batch; {AGAIN}"
+        return f"{self._spent:.0%} of the training is done and kept in {folder}; {AGAIN}"
 
     def show(self, at: Progress, spent: float) -> None:
+        self._spent = spent
         speed = at.tokens / max(at.seconds, 1e-9)
         self(spent, f"loss {at.loss:.3f}, {at.tokens:,} tokens, {speed:,.0f}/s" + expected(self._speed_up))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option, prompts_option
 from forerun.cli.progress import LateProgress
 from forerun.cli.words import counted
@@ -99,13 +100,14 @@ def tune(
         kv,
         monotonic() + seconds,
     )
-    try:
-        with LateProgress("tuning") as progress:
-            choice = search.run(progress)
-    except KeyboardInterrupt:
-        if not as_json:
-            print(search.table())
-        raise
+    with told_if_interrupted(lambda: "nothing is kept"):
+        try:
+            with LateProgress("tuning") as progress:
+                choice = search.run(progress)
+        except KeyboardInterrupt:
+            if not as_json:
+                print(search.table())
+            raise
     if choice is None:
         print(json.dumps(search.as_dict(None)) if as_json else search.table())
         raise InputError(

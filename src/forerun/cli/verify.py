@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import (
     dtype_option,
     json_option,
@@ -178,7 +179,15 @@ class Work:
 
 
 def _check_texts(engine: Engine, work: Work, record: Record | None, as_json: bool) -> None:
-    done = list(_comparisons(engine, work, record))
+    done: list[Comparison] = []
+    each = len(work.drafters) * len(work.temperatures)
+
+    def far() -> str:
+        prompts = f"{len(done) // each} of {counted(len(work.prompts), 'prompt')} compared"
+        return f"{prompts}, none differs" + ("" if record is None else f"; noted in {record.path}")
+
+    with told_if_interrupted(far):
+        done += _comparisons(engine, work, record)
     failed = [comparison for comparison in done if comparison.difference is not None]
     if as_json:
         print(json.dumps(_as_dict(done, failed)))
@@ -285,19 +294,22 @@ def _check_distributions(
 
     params = SamplingParams(max_tokens=3, temperature=temperature, seed=seed, acceptance="rejection")
     found: list[Distribution] = []
-    total = len(prompts) * len(drafters) * draws
-    try:
-        with LateProgress("drawing") as progress:
-            made = itertools.count(1)
-            for prompt, drafter in itertools.product(prompts, drafters):
-                found += distributions(
-                    engine, prompt, drafter, params, draws=draws, raw=raw,
-                    drawn=lambda: progress(next(made), total),
-                )  # fmt: skip
-    finally:  # what is done is told after Ctrl-C too
-        if not as_json:
-            for one in found:
-                print(_distribution_line(one))
+    made, total = 0, len(prompts) * len(drafters) * draws
+    with told_if_interrupted(lambda: f"{made} of {total} answers drawn"):
+        try:
+            with LateProgress("drawing") as progress:
+
+                def drawn() -> None:
+                    nonlocal made
+                    made += 1
+                    progress(made, total)
+
+                for prompt, drafter in itertools.product(prompts, drafters):
+                    found += distributions(engine, prompt, drafter, params, draws=draws, raw=raw, drawn=drawn)
+        finally:  # what is done is told after Ctrl-C too
+            if not as_json:
+                for one in found:
+                    print(_distribution_line(one))
     least = LEAST_P / len(found)
     if as_json:
         rows = [_distribution_dict(one) for one in found]

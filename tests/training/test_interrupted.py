@@ -1,0 +1,61 @@
+"""Ctrl-C in `forerun train`: what was done is kept, and told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from forerun.training.store import Store
+from forerun.training.trainer import CHECKPOINT, Trainer
+from forerun.training.writer import Writer
+from support.program import forerun
+from support.tiny import Tiny, write_tiny_gguf
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tiny = Tiny(hidden=64, inner=96, heads=4, head_dim=16, layers=4)
+    return write_tiny_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", tiny)
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, at: int) -> None:
+    """Let the call of this number end as if Ctrl-C came."""
+    honest, calls = getattr(kind, method), []
+
+    def broken_off(*arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return honest(*arguments)
+
+    monkeypatch.setattr(kind, method, broken_off)
+
+
+def test_while_data_is_written(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt(monkeypatch, Writer, "_step", 300)
+    done = forerun("train", "data", "-m", model, "-o", tmp_path, "--tokens", 60_000, "--threads", 1)
+    assert (done.returncode, done.stdout) == (130, b"")
+    there = Store(tmp_path).tokens_written
+    assert there > 0
+    told = f"{tmp_path} holds {there:,} of 60,000 tokens; the same command goes on from there"
+    assert done.stderr.decode() == f"forerun: interrupted: {told}\n"
+
+
+@pytest.mark.parametrize("at", [1, 4])
+def test_while_training(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    common = ("-m", model, "--tokens", 3_000, "--threads", 1)
+    assert forerun("train", "data", *common, "-o", tmp_path / "data").returncode == 0
+    interrupt(monkeypatch, Trainer, "_train", at)
+    options = ("--data", tmp_path / "data", "--draft-vocab", 250, "--batch", 256, "--epochs", 2)
+    done = forerun("train", "eagle", *common, *options, "-o", tmp_path / "head")
+    assert (done.returncode, done.stdout) == (130, b"")
+    assert (tmp_path / "head" / CHECKPOINT).exists()
+    kept = rf"[1-9]\d?% of the training is done and kept in {re.escape(str(tmp_path))}/head"
+    far = "before the first batch" if at == 1 else kept
+    assert re.fullmatch(
+        rf"forerun: interrupted: {far}; the same command goes on from there\n", done.stderr.decode()
+    )
