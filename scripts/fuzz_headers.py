@@ -43,6 +43,7 @@ from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint, open_checkpoint
 from forerun.models.heads import open_head
 from forerun.text.chat import render
+from support.head_files import write_head_file
 from support.heads import Sizes
 from support.tiny import Tiny, write_tiny_gguf, write_tiny_hf
 
@@ -217,6 +218,9 @@ def subjects(folder: Path) -> list[Subject]:
     for name, head in (("eagle3", Sizes().eagle3(embedding=True)), ("medusa", Sizes().vllm_medusa())):
         model = head.save(folder / name)
         found += [weights(name, model, "head"), whole(name, model, "config.json", "head")]
+    sizes = Sizes()
+    path = write_head_file(folder / "head.gguf", sizes, sizes.eagle3(embedding=True, taps=(2, 1, 0)))
+    found.append(Subject(path.stem, path, path, gguf_header(path), "head"))
     return found
 
 

@@ -7,9 +7,9 @@ lookup           prompt lookup
 suffix           suffix matching, in the text and in texts to remember
 draft:MODEL      a draft model of the same vocabulary: a file, a folder, a hub id or a known name
 skip:K           the target's own first K layers and its head; `skip` takes a third of the layers
-head:DIR         a trained head (EAGLE, EAGLE-3, Medusa): a folder, a hub id, or one that comes with the
-                 package (head:smollm2-135m/eagle3); eagle:DIR, eagle3:DIR and medusa:DIR also say of which
-                 family it must be; a folder's path alone is enough
+head:DIR         a trained head (EAGLE, EAGLE-3, Medusa): a folder, a GGUF file, a hub id, or one that comes
+                 with the package (head:smollm2-135m/eagle3); eagle:DIR, eagle3:DIR and medusa:DIR also say of
+                 which family it must be; a path alone is enough
 NAME,NAME,...    a cascade of these, the cheapest first; NAME+NAME is the same
 """
 

@@ -11,10 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from conformance.tiny_cpu import tiny_cpu_backend
+from forerun import _core
 from forerun.cli.commands import forerun
 from forerun.errors import InputError
 from forerun.models.heads import is_head, open_head
 from forerun.models.heads.save import EagleSettings, MedusaSettings, save_eagle3, save_medusa
+from forerun.models.rows import Rows
+from forerun.sampling.fused import core_settings
+from forerun.sampling.params import SamplingParams
+from forerun.sampling.pipeline import Pipeline
 from support.heads import EAGLES, MEDUSAS, Sizes, TinyHead
 
 TARGET = tiny_cpu_backend()
@@ -80,6 +85,13 @@ BROKEN = {
     "do not make": lambda: TinyHead({**Sizes().eagle3().config, "head_dim": 8}, Sizes().eagle3().arrays),
     "no 'token_map'": lambda: changed(Sizes().vllm_medusa(), token_map=None),
     "lacks the tensor 'heads.1.out.weight'": lambda: changed(Sizes().vllm_medusa(), lm_heads__1__weight=None),
+    "kind 'peagle'; those that are known here are eagle and eagle3": lambda: TinyHead(
+        {**Sizes().eagle3(speculators=True).config, "speculators_model_type": "peagle"},
+        Sizes().eagle3(speculators=True).arrays,
+    ),
+    "says norm_before_fc, and there is no such norm": lambda: TinyHead(
+        {**Sizes().eagle3().config, "norm_before_fc": True}, Sizes().eagle3().arrays
+    ),
     "no drafting head": lambda: TinyHead({}, {"fc.weight": np.zeros((2, 4), dtype=np.float32)}),
 }
 
@@ -95,6 +107,9 @@ OTHERS = {
     "whose hidden size is 64": lambda: Sizes(target=48).eagle3(),
     "reads layer 5 of its target, which has 2": lambda: Sizes().eagle3(taps=(1, 2, 5)),
     "knows 20 tokens, its target 24": lambda: Sizes(vocab=20).eagle3(),
+    "knows 25 tokens, its target 24": lambda: Sizes(vocab=25).eagle3(embedding=True),
+    "guesses 20 tokens, and its target knows 24": lambda: Sizes(vocab=20).medusa(),
+    "guesses 28 tokens, and its target knows 24": lambda: Sizes(vocab=28).medusa(),
     "guesses token": lambda: Sizes(vocab=99, outputs=60).eagle3(),
     "needs an embedding": lambda: Sizes(hidden=48).eagle3(),
 }
@@ -107,6 +122,36 @@ def test_heads_of_other_models_are_refused(reason: str, tmp_path: Path) -> None:
         TARGET.load_head(head)
     with pytest.raises(InputError, match="made for tiny"):
         head.check_fits(TARGET.config)
+
+
+@pytest.mark.parametrize("vocab", [298, 303])
+@pytest.mark.parametrize("kind", ["medusa", "eagle3"])
+def test_vocabularies_may_be_padded_differently(kind: str, vocab: int, tmp_path: Path) -> None:
+    """A head that has rows for tokens that its target lacks never guesses these; one that lacks some of its
+    target's reads nothing for them."""
+    target = tiny_cpu_backend(vocab_size=300)
+    sizes = Sizes(vocab=vocab)
+    made = sizes.medusa() if kind == "medusa" else sizes.eagle3(embedding=True, reduced=False)
+    if vocab > 300:  # what has no meaning would be guessed first
+        for name, rows in made.arrays.items():
+            if name == "lm_head.weight" or name.endswith(".1.weight"):
+                rows[300:] = 50.0
+    loaded = target.load_head(open_head(made.save(tmp_path)))
+    settings = core_settings(Pipeline(SamplingParams(), 300, (299,), 1), 0)
+    core: _core.EagleDrafter | _core.MedusaDrafter
+    if isinstance(loaded.core, _core.MedusaHeads):
+        core = _core.MedusaDrafter(loaded.core, settings)
+    else:
+        core = _core.EagleDrafter(loaded.core, settings, loaded.kv, 100)
+    text = np.array([1, 299, 2, 298, 3], dtype=np.int32)
+    states = target.forward(Rows.chain(text, target.new_cache(16)), text[:0], loaded.taps).features.copy()
+    core.observe(text[:1], None)
+    core.observe(text[1:], states[:-1].reshape(4, -1))
+    tree = core.propose(60, 2, 0.0)
+    assert len(tree.ids) > 10
+    assert max(tree.ids[1:]) < min(vocab, 300)
+    assert tree.odds is not None
+    assert np.isfinite(tree.odds).all()
 
 
 @pytest.mark.parametrize("layout", ["original", "speculators"])

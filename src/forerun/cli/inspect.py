@@ -74,7 +74,7 @@ def inspect(model: str, as_json: bool) -> None:
     from forerun.models.hub import resolve_model
 
     path = resolve_model(DRAFTER.sub("", model), head=True)
-    if path.is_dir() and is_head(path):
+    if is_head(path):
         from forerun.cli.inspect_head import describe_head, head_as_text
 
         found = describe_head(open_head(path))

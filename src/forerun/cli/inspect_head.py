@@ -15,6 +15,7 @@ LAYOUTS = {
     "medusa": "Medusa",
     "vllm": "vLLM",
     "speculators": "speculators",
+    "llama.cpp": "llama.cpp",
 }
 
 

@@ -18,6 +18,6 @@ def pull(model: str) -> None:
     from forerun.models.heads import is_head
 
     path = pull_model(model)
-    if not (path.is_dir() and is_head(path)):
+    if not is_head(path):
         open_checkpoint(path)  # refuses what is no model
     print(path)

@@ -9,13 +9,13 @@ from typing import Literal
 
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
-from forerun.models.gguf_config import ROPE_FACTORS, config_from_gguf
+from forerun.models.gguf_config import HEADS_ARCHITECTURE, ROPE_FACTORS, config_from_gguf
 from forerun.models.hf_config import read_hf_config
 from forerun.models.shipped import short_name
 from forerun.weights.gguf_file import is_gguf, read_gguf
 from forerun.weights.hf_folder import PICKLES, read_folder
 from forerun.weights.names import canonical_name
-from forerun.weights.tensor import KINDS, Tensor
+from forerun.weights.tensor import INTEGERS, KINDS, Tensor
 
 Shape = tuple[int, ...]
 
@@ -84,10 +84,7 @@ def _open_folder_or_say_head(folder: Path) -> Checkpoint:
 
         if not is_head(folder):
             raise
-        raise InputError(
-            f"{folder} holds a drafting head, not a whole model; beside its model it is the"
-            f" drafter head:{short_name(folder)}"
-        ) from None
+        raise _only_a_head(folder) from None
 
 
 def _open_folder(folder: Path) -> Checkpoint:
@@ -112,11 +109,15 @@ def _open_file(path: Path) -> Checkpoint:
     if not is_gguf(path):
         raise InputError(_not_gguf(path))
     file = read_gguf(path)
+    if file.metadata.get("general.architecture") == HEADS_ARCHITECTURE:
+        raise _only_a_head(path)
     tensors: dict[str, Tensor] = {}
     for name, tensor in file.tensors.items():
         canonical = canonical_name(name)
         if canonical in tensors:
             raise InputError(f"{path} holds tensor {canonical!r} twice, under two names")
+        if tensor.kind in INTEGERS:
+            raise InputError(f"{path}: tensor {name!r} is {tensor.kind}; a model's are {', '.join(KINDS)}")
         tensors[canonical] = replace(tensor, name=canonical)
     config = config_from_gguf(file.metadata, tensors, path)
     if config.architecture == "llama":
@@ -151,6 +152,13 @@ def _checked(config: ModelConfig, tensors: Mapping[str, Tensor], source: Path) -
                 " configuration; this kind of model is not supported"
             )
     return made
+
+
+def _only_a_head(path: Path) -> InputError:
+    return InputError(
+        f"{path} holds a drafting head, not a whole model; beside its model it is the"
+        f" drafter head:{short_name(path)}"
+    )
 
 
 def _not_gguf(path: Path) -> str:

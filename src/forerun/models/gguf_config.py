@@ -30,6 +30,9 @@ from forerun.models.rope import Frequencies
 from forerun.weights.tensor import Tensor
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")  # llama's covers mistral too
+HEADS_ARCHITECTURE = "eagle3"
+"""Of a drafting head, see `heads.gguf`."""
+
 ROPE_FACTORS = "rope_freqs.weight"
 END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
@@ -84,7 +87,7 @@ def config_from_gguf(
     head_dim = _head_dim(fields, hidden, heads)
     check_heads(heads, kv_heads, head_dim, source)
     context = fields.integer("context_length", 1, LONGEST_CONTEXT)
-    frequencies, rope_scale = _rope(fields, head_dim, context)
+    frequencies, rope_scale = rope_from_gguf(fields, tensors, head_dim, context)
     vocab = _vocabulary(fields, tensors)
     ends = [value for key in END_KEYS if (value := general.get(key)) is not None]
     begin = general.get("tokenizer.ggml.bos_token_id")
@@ -100,7 +103,7 @@ def config_from_gguf(
         head_dim=head_dim,
         context=context,
         norm_eps=fields.number("attention.layer_norm_rms_epsilon", 0, 1),
-        inv_freq=check_frequencies(_with_factors(frequencies, tensors, source), source),
+        inv_freq=frequencies,
         rope_scale=rope_scale,
         tied="lm_head.weight" not in tensors,
         qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
@@ -139,6 +142,14 @@ def _vocabulary(fields: Fields, tensors: Mapping[str, Tensor]) -> int:
             "vocab_size", f"is {declared} and the embedding has {rows} rows; convert the model again"
         )
     return rows
+
+
+def rope_from_gguf(
+    fields: Fields, tensors: Mapping[str, Tensor], head_dim: int, context: int
+) -> tuple[Frequencies, float]:
+    """Frequencies, and the factor on cos and sin."""
+    frequencies, scale = _rope(fields, head_dim, context)
+    return check_frequencies(_with_factors(frequencies, tensors, fields.source), fields.source), scale
 
 
 def _rope(fields: Fields, head_dim: int, context: int) -> tuple[Frequencies, float]:

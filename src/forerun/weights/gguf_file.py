@@ -27,7 +27,7 @@ import numpy as np
 
 from forerun.errors import InputError
 from forerun.weights.files import map_file
-from forerun.weights.tensor import KINDS, Tensor, nbytes
+from forerun.weights.tensor import INTEGERS, KINDS, Tensor, nbytes
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -43,7 +43,7 @@ SCALARS = {  # value type -> numpy's little-endian name of it
 SMALLEST_PAIR = 8 + 4 + 1  # bytes: an empty key, a type, one byte of value
 SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes: an empty name, one axis
 
-KIND_OF_ID = {kind.ggml_id: kind.name for kind in KINDS.values()}
+KIND_OF_ID = {kind.ggml_id: kind.name for kind in (*KINDS.values(), *INTEGERS.values())}
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,8 @@ KINDS: Mapping[str, Kind] = {
         Kind("Q6_K", 14, 256, 210),
     )
 }
+INTEGERS: Mapping[str, Kind] = {"I32": Kind("I32", 26, 1, 4), "I64": Kind("I64", 27, 1, 8)}
+"""Whole numbers: maps of tokens, no weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,7 @@ class Tensor:
     """One tensor of a model, not yet converted.
 
     name:  the canonical name, which is Hugging Face's without the leading `model.`
-    kind:  a key of KINDS
+    kind:  a key of KINDS, or of INTEGERS
     shape: (outputs, inputs), the last axis contiguous, or (n,)
     data:  uint8, one axis, read-only, exactly `nbytes(kind, shape)` long; a view into the mapped file,
            at no particular alignment
@@ -78,7 +80,7 @@ def count(shape: tuple[int, ...]) -> int:
 
 def nbytes(kind: str, shape: tuple[int, ...]) -> int:
     """The bytes that a tensor takes. InputError when a row of inputs is not a whole number of blocks."""
-    layout = KINDS[kind]
+    layout = KINDS.get(kind) or INTEGERS[kind]
     if shape[-1] % layout.block:
         raise InputError(
             f"a row of {shape[-1]} values cannot be stored as {kind}, whose blocks hold {layout.block}"

@@ -15,6 +15,7 @@ from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part
 from forerun.models.heads.head import Head
+from forerun.models.heads.padding import to_vocabulary
 from forerun.weights.tensor import Tensor
 
 HEAD_DTYPES = ("auto", "f32", "bf16", "q8", "q4")
@@ -57,7 +58,7 @@ def load_head(
     if dtype not in HEAD_DTYPES:
         raise InputError(f"no dtype {dtype!r} for a head; choose one of {', '.join(HEAD_DTYPES)}")
     head.check_fits(config)
-    head = frequent_part(head, config)
+    head = to_vocabulary(frequent_part(head, config), config)
     format = AUTO if dtype == "auto" else dtype
     packer = _Packer(head.path, target.team, format)
     core = (

@@ -64,7 +64,7 @@ def canonical(name: str) -> str:
 def read_eagle(folder: Folder) -> Head:
     """A head of either generation; which it is, the tensors say."""
     tensors, norms = _tensors(folder)
-    fields = Fields(_sizes(folder.config), f"{folder.path}/config.json")
+    fields = Fields(_sizes(folder.config), folder.source)
     q = _shape(folder, tensors, "layers.0.self_attn.q_proj.weight")
     hidden = _shape(folder, tensors, "layers.0.self_attn.o_proj.weight")[0]
     third = q[1] == 2 * hidden
@@ -78,10 +78,13 @@ def read_eagle(folder: Folder) -> Head:
         vocab = embedding.shape[0]
     outputs = folder.length("d2t") if head is None else head.shape[0]
     folder.check(tensors, _shapes(layer, tensors, hidden, features, third))
+    for flag in ("norm_before_fc", "fc_norm"):
+        if fields.flag(flag, False) and "fc_norm.weight" not in tensors:
+            raise InputError(f"{fields.source} says {flag}, and there is no such norm; fetch the head again")
     speculators = isinstance(folder.config.get("speculators_model_type"), str)
     return Head(
         path=folder.path,
-        layout="speculators" if speculators else "eagle3" if third else "eagle",
+        layout=folder.layout or ("speculators" if speculators else "eagle3" if third else "eagle"),
         family="eagle3" if third else "eagle",
         hidden_size=hidden,
         features=features,
@@ -149,7 +152,7 @@ def _layer(
     if activation not in ("silu", "swish"):
         raise fields.fault("hidden_act", f"is {activation!r}; only 'silu' is supported")
     context = fields.integer("max_position_embeddings", 1, LONGEST_CONTEXT, default=2048)
-    frequencies, rope_scale = read_rope(fields, head_dim, context)
+    frequencies, rope_scale = folder.rope or read_rope(fields, head_dim, context)
     return Layer(
         layers=layers,
         intermediate_size=_shape(folder, tensors, "layers.0.mlp.gate_proj.weight")[0],
@@ -233,7 +236,5 @@ def _taps(folder: Folder, features: int) -> tuple[int, ...] | None:
         or not all(type(k) is int and 0 <= k <= MOST_LAYERS for k in found)
         or len(found) > 16
     ):
-        raise InputError(
-            f"{folder.path}/config.json: eagle_aux_hidden_state_layer_ids is {found!r}, no list of layers"
-        )
+        raise InputError(f"{folder.source}: eagle_aux_hidden_state_layer_ids is {found!r}, no list of layers")
     return tuple(found)

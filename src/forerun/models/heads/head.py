@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int32]
 
+PADDING = 0.01
+"""Vocabularies that differ in size by at most this part are taken to be one, padded differently."""
+
 DRAFTER_NAMES = ("head", "eagle", "eagle3", "medusa")
 """What a drafter's name begins with that is a head: any family's, or one's."""
 
@@ -28,8 +31,8 @@ DRAFTER_NAMES = ("head", "eagle", "eagle3", "medusa")
 class Head:
     """A head, complete: `tensors` holds exactly what its fields imply, each in its shape.
 
-    path:        the folder
-    layout:      who writes such folders: "eagle", "eagle3", "medusa", "vllm" or "speculators"
+    path:        the folder, or the GGUF file
+    layout:      who writes such ones: "eagle", "eagle3", "medusa", "vllm", "speculators" or "llama.cpp"
     family:      "eagle" (EAGLE-1 and 2, whose weights are the same), "eagle3" or "medusa"
     hidden_size: values a state of the head has
     features:    values that it reads of the target at each token
@@ -80,11 +83,12 @@ class Head:
         if self.features != len(taps) * hidden:
             states = "one hidden state" if len(taps) == 1 else f"{len(taps)} hidden states"
             return f"reads {self.features} values of {states} of its target, whose hidden size is {hidden}"
-        if self.vocab_size is not None and self.vocab_size < vocab:
-            return f"knows {self.vocab_size} tokens, its target {vocab}"
+        known, sure = self.vocab_size, "embed_tokens.weight" in self.tensors  # configurations say too many
+        if known is not None and (sure or known < vocab) and not alike(known, vocab):
+            return f"knows {known} tokens, its target {vocab}"
         if self.tokens is not None and int(self.tokens.max()) >= vocab:
             return f"guesses token {self.tokens.max()}, and its target knows {vocab} tokens"
-        if self.tokens is None and self.outputs is not None and self.outputs > vocab:
+        if self.tokens is None and self.outputs is not None and not alike(self.outputs, vocab):
             return f"guesses {self.outputs} tokens, and its target knows {vocab}"
         if self.hidden_size != hidden and not self._stands_alone():
             return (
@@ -94,6 +98,11 @@ class Head:
 
     def _stands_alone(self) -> bool:
         return {"embed_tokens.weight", "lm_head.weight"} <= self.tensors.keys()
+
+
+def alike(one: int, other: int) -> bool:
+    """Whether vocabularies of these sizes may be the same but for padding."""
+    return abs(one - other) <= PADDING * max(one, other)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.errors import InputError
+from forerun.models.rope import Frequencies
 from forerun.weights.files import read_json
-from forerun.weights.hf_folder import KINDS_OF_DTYPES, MEDUSA_FILES, PICKLED, read_entries
+from forerun.weights.hf_folder import MEDUSA_FILES, PICKLED, read_entries
 from forerun.weights.safetensors_file import Entry, read_safetensors
-from forerun.weights.tensor import Tensor
+from forerun.weights.tensor import KINDS, Tensor
 from forerun.weights.torch_file import read_torch_file
 
 INTEGERS = {"I64": np.int64, "I32": np.int32}
@@ -22,12 +23,23 @@ INTEGERS = {"I64": np.int64, "I32": np.int32}
 @dataclass
 class Folder:
     """A head's configuration and its tensors by the file's own names. What a family understands it takes;
-    what is left at the end is refused."""
+    what is left at the end is refused.
+
+    layout: who writes such files, where names of tensors and the configuration do not tell
+    rope:   frequencies and the factor on cos and sin, where these do not come from the configuration
+    """
 
     path: Path
     config: Mapping[str, object]
     entries: dict[str, Entry]
+    layout: str | None = None
+    rope: tuple[Frequencies, float] | None = None
     taken: set[str] = field(default_factory=set)
+
+    @property
+    def source(self) -> str:
+        """Where the configuration is, for messages."""
+        return str(self.path / "config.json" if self.path.is_dir() else self.path)
 
     def tensor(self, name: str, canonical: str) -> Tensor | None:
         """A tensor of numbers under its canonical name, or None."""
@@ -35,13 +47,13 @@ class Folder:
         if entry is None:
             return None
         self.taken.add(name)
-        if entry.dtype not in KINDS_OF_DTYPES:
+        if entry.dtype not in KINDS:
             raise InputError(
-                f"tensor {name!r} in {self.path} is {entry.dtype}; {', '.join(KINDS_OF_DTYPES)} can be read"
+                f"tensor {name!r} in {self.path} is {entry.dtype}; {', '.join(KINDS)} can be read"
             )
         if not 1 <= len(entry.shape) <= 2 or 0 in entry.shape:
             raise InputError(f"tensor {name!r} in {self.path} has the shape {entry.shape}")
-        return Tensor(canonical, KINDS_OF_DTYPES[entry.dtype], entry.shape, entry.data)
+        return Tensor(canonical, entry.dtype, entry.shape, entry.data)
 
     def integers(self, name: str) -> npt.NDArray[np.int64] | None:
         """A vector of whole numbers, or None."""

@@ -10,6 +10,7 @@ from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part, frequent_tokens
 from forerun.models.heads.head import Head
 from forerun.models.heads.opening import open_head
+from forerun.models.heads.padding import to_vocabulary
 from forerun.models.hub import resolve_model
 from forerun.models.memory import TILE, packed_bytes, padded_values
 
@@ -56,7 +57,7 @@ def read_head_size(where: str, target: ModelConfig, dtype: str = "q8") -> HeadSi
     """
     head = open_head(resolve_model(where, head=True))
     head.check_fits(target)
-    head = frequent_part(head, target)
+    head = to_vocabulary(frequent_part(head, target), target)
     sizes = {
         name: packed_bytes(tensor.kind, dtype, *tensor.shape)
         for name, tensor in head.tensors.items()
