@@ -367,6 +367,29 @@ def test_layouts_of_eagle3(model: Path, written: Path, tmp_path: Path, layout: L
         assert config["speculators_config"]["verifier"]["name_or_path"] is None  # others do not read GGUF
 
 
+def test_medusa_as_its_authors_lay_it_out(model: Path, written: Path, tmp_path: Path) -> None:
+    """With the target's whole output layer for each head, which serves as it was trained."""
+    whole = replace(
+        job(model, tmp_path, written, 0.3, kind="medusa"), layout="original", draft_vocabulary=10**6
+    )
+    train(whole, lambda *_: None, lambda *_: None)
+    head = open_head(tmp_path)
+    assert (tmp_path / "medusa_lm_head.safetensors").exists()
+    assert (head.layout, head.depth, head.outputs, head.tokens) == (
+        "medusa",
+        4,
+        TINY.config().vocab_size,
+        None,
+    )
+    rows = values(head.tensors["heads.3.out.weight"])
+    assert torch.equal(rows, head_rows(open_checkpoint(model)).bfloat16().float())
+    engine = forerun.load(str(model), threads=1, draft_tokens=4)
+    params = forerun.SamplingParams(max_tokens=40, ignore_end=True)
+    drafted = engine.generate("one two", params, drafter=f"medusa:{tmp_path}")
+    assert drafted.tokens == engine.generate("one two", params, drafter="none").tokens
+    assert drafted.report.mean_accepted_length > 1
+
+
 @pytest.mark.parametrize("theta", [10_000.0, 100_000.0, 500_000.0, 1_000_000.0])
 @pytest.mark.parametrize("head_dim", [32, 64, 128])
 def test_the_base_of_frequencies(theta: float, head_dim: int) -> None:

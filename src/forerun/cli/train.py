@@ -17,6 +17,7 @@ import click
 from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, model_option, threads_option
 from forerun.errors import InputError
+from forerun.models.config import LARGEST_VOCABULARY
 
 if TYPE_CHECKING:
     from forerun.engine import Engine
@@ -213,12 +214,21 @@ def eagle(wish: Wish, course: Course, layout: Layout) -> None:
 @training_options
 @click.option("--heads", type=click.IntRange(1, 16), default=4, metavar="K", help="Tokens guessed ahead.")
 @click.option("--blocks", type=click.IntRange(1, 8), default=1, metavar="K", help="Residual blocks a head.")
-def medusa(wish: Wish, course: Course, heads: int, blocks: int) -> None:
+@click.option(
+    "--layout",
+    type=click.Choice(["small", "original"]),
+    default="small",
+    help="How the heads are written: small (vLLM's, with the draft vocabulary), or as their authors lay them"
+    " out, with the whole vocabulary.",
+)
+def medusa(wish: Wish, course: Course, heads: int, blocks: int, layout: Layout) -> None:
     """Train Medusa heads.
 
     Each guesses one token further ahead, from the model's final hidden state.
     """
-    run(replace(new_job("medusa", wish, course), heads=heads, blocks=blocks))
+    if layout == "original":
+        course = replace(course, draft_vocab=LARGEST_VOCABULARY)
+    run(replace(new_job("medusa", wish, course), heads=heads, blocks=blocks, layout=layout))
 
 
 @train.command()

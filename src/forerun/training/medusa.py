@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.heads.save import MedusaSettings, save_medusa
 from forerun.training.batches import Batch, following, later
+from forerun.training.eagle_head import Layout
 from forerun.training.export import EIGHT_BITS, as_arrays
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.weights import head_rows
@@ -105,14 +106,18 @@ class Medusa(nn.Module):
         found += [torch.zeros_like(chains)] * (depth - len(found))
         return torch.stack(found, -1)[batch.wanted], among[batch.wanted]
 
-    def save(self, folder: Path, target: str | None) -> None:
-        """Write the heads in vLLM's layout, which has a map of tokens; the shared output layer comes once.
+    def save(self, folder: Path, target: str | None, layout: Layout) -> None:
+        """Write the heads. "small" is vLLM's layout, which has a map of tokens, and the shared output layer
+        once; "original", the authors', has it for each head, of all tokens: `vocabulary` must be whole.
         `target`: the model they are for, as others find it."""
-        blocks = len(self.heads[0])
-        tensors = {f"0.{blocks}.weight": self.output}
+        blocks, small = len(self.heads[0]), layout == "small"
+        tensors = {}
         for h, head in enumerate(self.heads):
             for b, block in enumerate(head):
                 tensors[f"{h}.{b}.linear.weight"] = block.weight
                 tensors[f"{h}.{b}.linear.bias"] = block.bias
+            if h == 0 or not small:
+                tensors[f"{h}.{blocks}.weight"] = self.output
         settings = MedusaSettings(target, self.hidden, self.vocab_size, len(self.heads), blocks)
-        save_medusa(folder, settings, as_arrays(tensors.items()), self.vocabulary.int().cpu().numpy(), "vllm")
+        tokens = self.vocabulary.int().cpu().numpy() if small else None
+        save_medusa(folder, settings, as_arrays(tensors.items()), tokens, "vllm" if small else "original")

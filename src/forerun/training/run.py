@@ -40,11 +40,11 @@ class Job:
         folder: takes the drafter and the training's state.
         data: folders of data.
         settings: of the loop.
-        draft_vocabulary: tokens that the head can say.
+        draft_vocabulary: tokens that the head can say; at most all.
         start: a folder of an earlier training of this kind, to begin from its weights.
         command: the command line, for the card.
         steps: of EAGLE-3's training-time test.
-        layout: of the files of an EAGLE head or a draft model ("small" or "original": whole).
+        layout: of the drafter's files; of Medusa "original" needs the whole vocabulary.
         heads: of Medusa.
         blocks: of a Medusa head.
         hidden, layers: of a draft model; see `draft.Shape`.
@@ -185,10 +185,8 @@ def _start(folder: Path, kind: str) -> dict[str, Any]:
 def _save(
     job: Job, checkpoint: Checkpoint, module: Any, recipe: Recipe, trainer: Trainer, figures: Figures
 ) -> None:
-    if isinstance(module, EagleHead):
+    if isinstance(module, EagleHead | Medusa):
         module.save(job.folder, public_name(job.model), job.layout)
-    elif isinstance(module, Medusa):
-        module.save(job.folder, public_name(job.model))
     else:
         module.save(job.folder)
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
