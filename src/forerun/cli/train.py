@@ -134,7 +134,7 @@ training_options = gathered(
     ),
     click.option(
         "--draft-vocab",
-        type=click.IntRange(1),
+        type=click.IntRange(16),
         default=8192,
         metavar="N",
         help="Tokens that it can guess, the most frequent ones.",

@@ -152,8 +152,7 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
         vocabulary = state["module"]["vocabulary"]
     else:
         counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
-        size = min(job.draft_vocabulary, checkpoint.config.vocab_size)
-        vocabulary = counts.topk(size).indices.sort().values
+        vocabulary = most_frequent(counts, job.draft_vocabulary)
     if job.kind == "eagle3":
         module: Any = Eagle3(checkpoint, vocabulary, job.steps)
     elif job.kind == "eagle":
@@ -169,6 +168,12 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
     if job.start and state is None:
         load_weights(module, {**_start(job.start, job.kind), "vocabulary": vocabulary}, job.start)
     return module
+
+
+def most_frequent(counts: torch.Tensor, size: int) -> torch.Tensor:
+    """int64, ascending: so many tokens that occur most often, all where there are no more. Of equals the low
+    ids, which tokenizers give to frequent pieces: data may have fewer different tokens than are wanted."""
+    return counts.sort(descending=True, stable=True).indices[:size].sort().values
 
 
 def _start(folder: Path, kind: str) -> dict[str, Any]:
