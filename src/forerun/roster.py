@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -53,10 +53,6 @@ CASCADE = re.compile(
 
 TAKES_DETAIL = ("draft", "skip")
 DraftLoader = Callable[[str], "tuple[Backend, Tokenizer | DraftVocabulary]"]
-
-ENOUGH_IN_COMMON = 0.99
-"""A draft model may spell so many of its tokens' ids otherwise than the target that this share is left: some
-models of one family differ in the names of special tokens."""
 
 
 def best_drafter(target: ModelConfig) -> str:
@@ -209,12 +205,11 @@ class Roster:
     def _draft_model(self, model: str) -> tuple[Backend, DraftVocabulary | None]:
         if self._load is None:
             raise InputError("draft models cannot be loaded into this engine; make it with forerun.load")
+        from forerun.text.vocabularies import refuse_other_vocabulary
+
         backend, tokens = self._load(model)
-        if isinstance(tokens, DraftVocabulary):
-            refuse_other_part(model, self._tokenizer, tokens, self._target.config.vocab_size)
-            return backend, tokens
-        refuse_other_vocabulary(model, self._tokenizer, tokens)
-        return backend, None
+        refuse_other_vocabulary(model, self._tokenizer, tokens, self._target.config.vocab_size)
+        return backend, tokens if isinstance(tokens, DraftVocabulary) else None
 
     def _first_layers(self, layers: str) -> Backend:
         most = self._target.config.layers - 1
@@ -274,38 +269,3 @@ def head_named(name: str) -> str:
     from forerun.models.heads import is_head
 
     return f"head:{name}" if is_head(Path(name)) else name
-
-
-def refuse_other_vocabulary(model: str, target: Tokenizer, draft: Tokenizer) -> None:
-    """A draft model must mean the same tokens by the same ids. Padding and a few renamed tokens do no harm.
-
-    Raises:
-        InputError: too many differ; says how many and which is the first.
-    """
-    size = min(target.vocab_size, draft.vocab_size)
-    refuse_other_pieces(model, target, {token: draft.piece(token) for token in range(size)})
-
-
-def refuse_other_part(model: str, target: Tokenizer, draft: DraftVocabulary, vocab_size: int) -> None:
-    """The same of a draft model that has a part of the vocabulary, of a target with so many ids.
-
-    Raises:
-        InputError: it was made for another model.
-    """
-    if draft.reads.size != vocab_size:
-        raise InputError(
-            f"draft model {model} was made for a model of {draft.reads.size} tokens; this has {vocab_size}"
-        )
-    refuse_other_pieces(model, target, dict(zip(draft.tokens.tolist(), draft.pieces, strict=True)))
-
-
-def refuse_other_pieces(model: str, target: Tokenizer, pieces: Mapping[int, str | None]) -> None:
-    """Refuse a draft model whose ids have these pieces, if too many are others in the target."""
-    different = [token for token, piece in pieces.items() if (target.piece(token) or "") != (piece or "")]
-    if len(different) > (1 - ENOUGH_IN_COMMON) * len(pieces):
-        first = different[0]
-        raise InputError(
-            f"draft model {model} has another vocabulary: {len(different)} of {len(pieces)} ids mean other "
-            f"tokens (the first, {first}, is {pieces[first]!r} there and {target.piece(first)!r} here); "
-            "use a model of the same family"
-        )

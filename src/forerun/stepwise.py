@@ -13,7 +13,6 @@ from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.models.guide import Guide
 from forerun.models.sequence import Sequence as TargetSequence
-from forerun.roster import refuse_other_vocabulary
 from forerun.sampling.fused import (
     FusedCoupledRanker,
     FusedCoupledRule,
@@ -22,6 +21,7 @@ from forerun.sampling.fused import (
 )
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
+from forerun.text.vocabularies import refuse_other_vocabulary
 
 
 class SpeculativeEngine:
@@ -50,7 +50,7 @@ class SpeculativeEngine:
         if lookahead_k is None:
             refuse("lookahead_k", lookahead_k, "a whole number")
         check_whole("lookahead_k", lookahead_k, 1)
-        refuse_other_vocabulary("draft", target.tokenizer, draft.tokenizer)
+        refuse_other_vocabulary("draft", target.tokenizer, draft.tokenizer, target.backend.config.vocab_size)
         self._engine = target
         self._draft = draft
         self._lookahead = lookahead_k

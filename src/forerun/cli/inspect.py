@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from forerun.cli.options import json_option
+from forerun.errors import CheckFailed
 from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.hub import DEFAULT_MODEL
 from forerun.models.shipped import short_name
@@ -62,13 +63,18 @@ class Facts(TypedDict):
 
 @click.command()
 @click.argument("model", default=DEFAULT_MODEL)
+@click.option(
+    "--target", metavar="MODEL", help="Tell whether it can draft for this model; exit 1 if it cannot."
+)
 @json_option
-def inspect(model: str, as_json: bool) -> None:
+def inspect(model: str, target: str | None, as_json: bool) -> None:
     """Show what a model or a drafting head is.
 
     MODEL is a GGUF file, a Hugging Face folder, a hub id (org/name), or a known name. Shows what the files
-    say: architecture, sizes, quantisation, memory needs, tokenizer.
+    say: architecture, sizes, quantisation, memory needs, tokenizer. With --target, whether it fits another
+    model, token by token.
     """
+    from forerun.cli.inspect_fit import fit_as_text, fit_of_draft, fit_of_head
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.heads import is_head, open_head
     from forerun.models.hub import resolve_model
@@ -77,11 +83,20 @@ def inspect(model: str, as_json: bool) -> None:
     if is_head(path):
         from forerun.cli.inspect_head import describe_head, head_as_text
 
-        found = describe_head(open_head(path))
-        print(json.dumps(found, indent=2) if as_json else head_as_text(found))
-        return
-    facts = describe(open_checkpoint(path))
-    print(json.dumps(facts, indent=2) if as_json else as_text(facts))
+        head = open_head(path)
+        found = describe_head(head)
+        told, text = dict(found), head_as_text(found)
+        fit = None if target is None else fit_of_head(head, open_checkpoint(resolve_model(target)))
+    else:
+        checkpoint = open_checkpoint(path)
+        facts = describe(checkpoint)
+        told, text = dict(facts), as_text(facts)
+        fit = None if target is None else fit_of_draft(checkpoint, open_checkpoint(resolve_model(target)))
+    if fit is not None:
+        told, text = {**told, "fit": fit}, f"{text}\n{fit_as_text(fit)}"
+    print(json.dumps(told, indent=2) if as_json else text)
+    if fit is not None and fit["why"] is not None:
+        raise CheckFailed(fit["why"])
 
 
 def describe(checkpoint: Checkpoint) -> Facts:
