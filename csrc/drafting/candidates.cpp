@@ -11,8 +11,8 @@
 namespace forerun {
 namespace {
 
-constexpr int kNoisy = 64;    // tokens by their logits that noise may make the best
-constexpr int kSharers = 16;  // candidates that share all chance
+constexpr int kSharers = 16;    // candidates that share all chance; of so many tokens by their logits noise is asked at least
+constexpr int kManyBlocks = 4;  // for each value wanted: then few others reach the least of the blocks' highest
 
 int blocks_of(int n) { return (n + kBlock - 1) / kBlock; }
 
@@ -23,10 +23,14 @@ Candidates::Candidates(SamplingSettings settings, int outputs, std::vector<int32
   if (outputs_ < 1 || vocab_ < 1 || (tokens_.empty() ? outputs_ > vocab_ : tokens_.size() != static_cast<size_t>(outputs_)))
     throw std::invalid_argument("candidates: vocabularies do not fit");
   if (!(settings_.temperature >= 0.0) || settings_.top_k < 0) throw std::invalid_argument("candidates: settings out of range");
-  if (!tokens_.empty()) own_ids_.assign(static_cast<size_t>(vocab_), -1);
+  if (!tokens_.empty()) {
+    own_ids_.assign(static_cast<size_t>(vocab_), -1);
+    members_.assign(static_cast<size_t>(blocks_of(vocab_)), 0);
+  }
   for (size_t i = 0; i < tokens_.size(); i++) {
     if (tokens_[i] < 0 || tokens_[i] >= vocab_) throw std::invalid_argument("candidates: a token outside the vocabulary");
     own_ids_[static_cast<size_t>(tokens_[i])] = static_cast<int32_t>(i);
+    members_[static_cast<size_t>(tokens_[i]) / kBlock] |= uint64_t(1) << (tokens_[i] % kBlock);
   }
   if (settings.processing.idle()) return;
   wide_.assign(static_cast<size_t>(vocab_), 0.0f);
@@ -41,7 +45,16 @@ void Candidates::at(uint32_t position) {
   words_.resize((nothing.size() + 15) / 16 * 16);  // as `lift` wants
   kernels_->lift(settings_.seed, position, nothing.data(), static_cast<int>(nothing.size()), -1.0f, 0.0f, 1.0f, words_.data(),
                  bounds_.data());
+  holders_.clear();
+  for (int group = 0; group < blocks_of(vocab_); group++) {
+    const int who = holder_of(group), token = group * kBlock + who;
+    if (tokens_.empty() ? token >= outputs_ : (members_[static_cast<size_t>(group)] >> who & 1u) == 0) continue;
+    holders_.push_back({tokens_.empty() ? token : own_ids_[static_cast<size_t>(token)], token, noise(token)});
+  }
 }
+
+// Which token of a group has its highest noise.
+int Candidates::holder_of(int group) const { return holder(static_cast<uint32_t>(words_[static_cast<size_t>(group)] >> 32)); }
 
 double Candidates::noise(int token) const {
   const uint64_t words = words_[static_cast<size_t>(token) / kBlock];
@@ -61,7 +74,7 @@ std::vector<int32_t> Candidates::shortlist(const Row& row, const std::vector<flo
   const int n = row.n, blocks = static_cast<int>(tops.size());
   float least = -std::numeric_limits<float>::max();
   std::vector<int32_t> list(static_cast<size_t>(n));
-  if (blocks >= count) least = kernels_->kth_of(tops.data(), blocks, count, list.data());  // so many reach it at least
+  if (blocks >= kManyBlocks * count) least = kernels_->kth_of(tops.data(), blocks, count, list.data());  // so many reach it at least
   else if (n > count) least = kernels_->kth_of(row.values, n, count, list.data());
   least = std::max(least, -std::numeric_limits<float>::max());
   list.resize(static_cast<size_t>(kernels_->collect(row.values, n, tops.data(), least, list.data())));
@@ -91,7 +104,7 @@ std::vector<HeadGuess> Candidates::best(const float* logits, const Text& text, i
   const float top = kernels_->survey(row.values, row.n, tops.data());
   if (!std::isfinite(top) || count < 1) return {};
   const bool noisy = settings_.temperature > 0.0 && settings_.coupled;
-  std::vector<int32_t> list = shortlist(row, tops, std::max(count, noisy ? kNoisy : 0));
+  std::vector<int32_t> list = shortlist(row, tops, std::max(count, noisy ? kSharers : 0));
   const double temperature = settings_.temperature > 0.0 ? settings_.temperature : 1.0;
   const auto mass_of_all = [&] {
     const float lowest = -std::numeric_limits<float>::max();
@@ -122,22 +135,24 @@ std::vector<HeadGuess> Candidates::with_noise(const Row& row, const std::vector<
   const auto higher = [](const Score& a, const Score& b) { return a.first > b.first || (a.first == b.first && a.second < b.second); };
   const size_t most = static_cast<size_t>(std::max(count, kSharers));
   std::vector<Score> best;  // a heap, the lowest first
-  const auto consider = [&](int32_t i, int token) {
-    const double value = row.values[i];
-    if (best.size() == most && value + temperature * bounds_[static_cast<size_t>(token) / kBlock] < best.front().first) return;
-    best.emplace_back(value + temperature * noise(token), i);
+  const auto consider = [&](int32_t i, double noise) {
+    best.emplace_back(row.values[i] + temperature * noise, i);
     std::push_heap(best.begin(), best.end(), higher);
     if (best.size() <= most) return;
     std::pop_heap(best.begin(), best.end(), higher);
     best.pop_back();
   };
-  for (const int32_t i : list) consider(i, row.token(i));
-  const float least = row.values[list.back()];
-  for (size_t group = 0; open && group < bounds_.size(); group++) {
-    const int token = static_cast<int>(group) * kBlock + holder(static_cast<uint32_t>(words_[group] >> 32));
-    if (token >= vocab_) continue;
-    const int32_t i = row.tokens == nullptr ? token : own_ids_[static_cast<size_t>(token)];
-    if (i >= 0 && i < row.n && row.values[i] < least && std::isfinite(row.values[i])) consider(i, token);
+  if (open)
+    for (const Holder& one : holders_) {
+      const int32_t i = row.tokens == nullptr ? one.token : one.own;
+      if (std::isfinite(row.values[i])) consider(i, one.noise);
+    }
+  for (const int32_t i : list) {
+    const int token = row.token(i), group = token / kBlock;
+    const bool done = open && token % kBlock == holder_of(group);
+    const double most_noise = bounds_[static_cast<size_t>(group)];
+    if (done || (best.size() == most && row.values[i] + temperature * most_noise < best.front().first)) continue;
+    consider(i, noise(token));
   }
   std::sort_heap(best.begin(), best.end(), higher);
   double sum = 0.0;

@@ -40,6 +40,7 @@ class Candidates {
   Row processed(const float* logits, const Text& text) const;
   std::vector<int32_t> shortlist(const Row& row, const std::vector<float>& tops, int count) const;
   size_t kept(const Row& row, const std::vector<int32_t>& list, double mass) const;
+  int holder_of(int group) const;
   double noise(int token) const;
   std::vector<HeadGuess> with_noise(const Row& row, const std::vector<int32_t>& list, bool open, int count) const;
 
@@ -47,6 +48,7 @@ class Candidates {
   int vocab_, outputs_;
   std::vector<int32_t> tokens_;   // of the head's ids
   std::vector<int32_t> own_ids_;  // the head's id of each token, -1: none; empty where they are the same
+  std::vector<uint64_t> members_;  // of each group of tokens, a bit for each that the head has; empty likewise
   const Kernels* kernels_;
   std::unique_ptr<Processor> processor_;  // null: logits stay as they are
   mutable std::vector<float> wide_;  // a row over the target's vocabulary
@@ -55,6 +57,11 @@ class Candidates {
   uint32_t position_ = 0;
   std::vector<uint64_t> words_;  // of each group of tokens, as kernels' `lift` gives them
   std::vector<float> bounds_;    // above the most noise in it
+  struct Holder {
+    int32_t own, token;  // the head's id, and the target's
+    double noise;
+  };
+  std::vector<Holder> holders_;  // tokens of the head that have the highest noise of their group
 };
 
 }  // namespace forerun
