@@ -7,7 +7,7 @@ print(engine.generate("Write a haiku about rivers.", SamplingParams(max_tokens=6
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -104,17 +104,21 @@ def load(
         raise InputError(f"context is {context}; this model holds 2 to {longest} tokens")
     usual = Choice(best_drafter(checkpoint.config))
     choice = (known_choice(checkpoint.path) if tuned else None) or usual
-    names = choice.drafter if drafter == "auto" else drafter
     dtype = choice.dtype if dtype == "auto" else dtype
     threads = choice.threads if threads is None else threads
     asked = longest if context is None else context
     allowance = None
     if limit is not None:
         outline, wanted = outline_of(checkpoint), longest if asked == "auto" else asked
-        planner = make_planner(outline, ",".join(check_names(names)), dtype=dtype, kv=kv)
-        if drafter == "auto" and planner.largest_context(limit) < wanted:  # context before a head
-            usual = choice = replace(choice, drafter="suffix")
-            planner = make_planner(outline, "suffix", dtype=dtype, kv=kv)
+
+        def plan(names: str) -> Planner:
+            return make_planner(outline, ",".join(check_names(names)), dtype=dtype, kv=kv)
+
+        if drafter == "auto":
+            choice, planner = _plan_auto((choice, usual), plan, limit, wanted)
+            usual = choice
+        else:
+            planner = plan(drafter)
         asked = keep_within(planner, limit, None if asked == "auto" else asked)
         allowance = Allowance(Planner(planner.target, dtype=dtype, kv=kv), limit, asked)
     if draft_vocabulary(checkpoint.metadata, checkpoint.config.vocab_size, checkpoint.path):
@@ -147,3 +151,21 @@ def load(
         if drafter != "auto" or choice == usual:
             raise
         return engine(usual)  # the drafter that was chosen is not there any more
+
+
+def _plan_auto(
+    choices: Sequence[Choice], plan: Callable[[str], Planner], limit: int, context: int
+) -> tuple[Choice, Planner]:
+    """The first of the choices whose drafter is there, and its plan: without models where the context has no
+    room beside them."""
+    for place, choice in enumerate(choices):
+        try:
+            planner = plan(choice.drafter)
+            break
+        except InputError:
+            if place == len(choices) - 1:
+                raise
+    within = planner.choosing(limit, context)
+    if within is not planner:
+        choice = replace(choice, drafter=",".join(within.drafters), draft_tokens=None, acceptance=None)
+    return choice, within

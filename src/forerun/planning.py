@@ -24,6 +24,7 @@ from forerun.models.memory import (
     program_bytes,
 )
 from forerun.models.outline import Outline, read_outline
+from forerun.words import counted
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 BINARY_UNITS = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -31,6 +32,9 @@ MARGIN = 1.03
 """What is predicted is up to 3 % off; a limit is kept by that much."""
 
 SMALLEST_CONTEXT = 64
+LIGHT = ("lookup", "suffix")
+"""Drafters that need no model."""
+
 GPU_PROGRAM = 700_000_000
 """A CUDA context, its libraries and their workspaces, in bytes."""
 
@@ -105,6 +109,17 @@ class Planner:
             return replace(self, heads={**self.heads, name: size})
         return self
 
+    def without_models(self) -> Planner:
+        """The same with suffix matching alone, which takes next to nothing, in place of models and heads."""
+        if all(name in LIGHT for name in self.drafters):
+            return self
+        return replace(self, drafters=("suffix",), drafts={}, heads={})
+
+    def choosing(self, limit: int, context: int) -> Planner:
+        """What "auto" comes to within `limit` bytes: these drafters, or where the context has no room beside
+        them, as `without_models`."""
+        return self if self.largest_context(limit) >= context else self.without_models()
+
     def largest_context(self, limit: int) -> int:
         """The longest context, at most the model's own, whose plan keeps `limit` bytes; 0 if none does."""
         low, high = 0, self.target.config.context
@@ -175,7 +190,7 @@ class Allowance:
         """A text of so many tokens is about to be written; returns its bytes, to be given back at its end."""
         plan = replace(self._planner, drafters=split_names(drafters)).at(tokens)
         size = sum(share.kv for share in plan.shares)
-        self.take(size, f"a text of {tokens} tokens")
+        self.take(size, f"a text of {counted(tokens, 'token')}")
         return size
 
     def take(self, size: int, what: str) -> None:

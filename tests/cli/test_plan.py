@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from forerun import load
+from forerun.models.outline import read_outline
+from forerun.planning import make_planner
+from forerun.tuning import Choice, keep_choice
 from support.program import error_line, forerun
 from support.tiny import Tiny, write_tiny_hf
 
@@ -76,6 +81,60 @@ def test_advice_names_only_what_is_counted(tiny: Path) -> None:
         said = error_line(forerun(*small, drafter))
         assert "none does: use a smaller --dtype or --kv" in said
         assert [words for words in ("no draft model", "no head") if words in said] == [extra] * bool(extra)
+
+
+@pytest.fixture
+def drafting(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A draft model that was tuned to be what auto stands for."""
+    monkeypatch.setenv("FORERUN_CACHE", str(tmp_path / "cache"))
+    name = f"draft:{tiny}"
+    keep_choice(tiny, Choice(name, 3, 1, "auto", 0.5))
+    return name
+
+
+def planned(tiny: Path, *arguments: object) -> dict[str, Any]:
+    done = forerun("plan", "-m", tiny, "--bandwidth", 10, "--json", *arguments)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_what_auto_comes_to_is_what_the_engine_uses(tiny: Path, drafting: str) -> None:
+    """Where there is no room for the draft model beside a context, suffix drafts alone."""
+    outline = read_outline(str(tiny))
+    alone, whole = (make_planner(outline, names) for names in ("suffix", drafting))
+    limit = int(whole.at(600).total * 1.03) + 1  # some contexts have room for both
+    assert whole.largest_context(limit) < alone.largest_context(limit)
+    found = planned(tiny, "--memory", limit)
+    assert found["drafters"] == ["suffix"]
+    assert (found["acceptance"], found["acceptance_from"]) == (0.7, "assumed")
+    assert found["largest_context"] == alone.largest_context(limit)
+    assert {row["context"]: row["drafters"] for row in found["contexts"]} == {
+        512: [drafting],
+        1024: ["suffix"],
+    }
+    for context in (512, 1024):
+        found = planned(tiny, "--memory", limit, "--context", context)
+        engine = load(str(tiny), memory=limit, context=context)
+        assert found["drafters"] == [engine.auto.drafter] == found["contexts"][0]["drafters"]
+    assert engine.auto.draft_tokens is None  # what was tuned for the draft model says nothing of suffix
+    lines = forerun("plan", "-m", tiny, "--memory", limit, "--bandwidth", 10).stdout.decode().splitlines()
+    said = "from a context of 1,024 on there is no room for {}: suffix drafts alone, as for generate"
+    assert lines[4] == said.format(drafting)
+    assert planned(tiny, "--memory", limit, "--drafter", drafting)["drafters"] == [drafting]
+
+
+def test_a_tuned_drafter_that_is_gone_within_memory(tiny: Path, drafting: str) -> None:
+    keep_choice(tiny, Choice("draft:/gone.gguf", 3))
+    assert planned(tiny, "--memory", "1GB")["drafters"] == ["suffix"]
+    assert load(str(tiny), memory="1GB").auto.drafter == "suffix"
+
+
+def test_plain_decoding_that_was_tuned_stays(tiny: Path, drafting: str) -> None:
+    """It takes less than suffix, so there is nothing to fall back to."""
+    keep_choice(tiny, Choice("none"))
+    limit = int(make_planner(read_outline(str(tiny)), "none").at(700).total * 1.03) + 1
+    assert planned(tiny, "--memory", limit)["drafters"] == []
+    assert load(str(tiny), memory=limit, context="auto").auto.drafter == "none"
 
 
 def test_generate_keeps_within_memory(tiny: Path) -> None:

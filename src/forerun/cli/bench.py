@@ -22,10 +22,10 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import say
-from forerun.cli.words import counted
 from forerun.errors import CheckFailed, InputError
 from forerun.files import check_writable, write_whole
 from forerun.roster import split_cascade
+from forerun.words import counted
 
 if TYPE_CHECKING:
     from forerun.backends.cpu import CpuBackend

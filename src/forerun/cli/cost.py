@@ -20,8 +20,8 @@ from forerun.cli.options import (
     threads_option,
 )
 from forerun.cli.progress import LateProgress
-from forerun.cli.words import counted
 from forerun.errors import InputError
+from forerun.words import counted
 
 if TYPE_CHECKING:
     from forerun.backends.cpu import CpuBackend

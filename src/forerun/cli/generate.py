@@ -26,11 +26,11 @@ from forerun.cli.options import (
 from forerun.cli.pictures import TreeWatcher, as_svg, as_text
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import read_stdin, say
-from forerun.cli.words import counted
 from forerun.errors import ForerunError, InputError
 from forerun.files import write_whole
 from forerun.sampling.grammar import check_grammar
 from forerun.sampling.params import SamplingParams
+from forerun.words import counted
 
 if TYPE_CHECKING:
     from forerun.answers import Result, Stream

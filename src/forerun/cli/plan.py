@@ -18,6 +18,7 @@ from forerun.cli.options import (
     threads_option,
 )
 from forerun.errors import CheckFailed, InputError
+from forerun.words import counted
 
 if TYPE_CHECKING:
     from forerun.bench.forecast import Forecast
@@ -102,17 +103,36 @@ def plan(
     planner = _make_planner(outline, drafter, None if gpu else tuned, dtype=dtype, kv=kv, gpu=gpu)
     longest = planner.target.config.context
     if context is not None and context > longest:
-        raise InputError(f"context is {context}; this model holds at most {longest} tokens")
+        raise InputError(f"context is {context}; this model holds at most {counted(longest, 'token')}")
     curve = None if gpu or bandwidth is not None else _known_curve(planner, threads)
     speed = bandwidth * 1e9 if bandwidth is not None else _measure_bandwidth(threads)
-    expected, source = _acceptance(acceptance, tuned, planner.drafters)
-    forecaster = Forecaster(planner, speed, expected, curve)
-    fitting = planner.largest_context(limit)
+
+    def within(context: int) -> Planner:
+        """What the engine would use for this context, held to this memory."""
+        return planner.choosing(limit, context) if drafter == "auto" and memory is not None else planner
+
+    def row(context: int) -> Row:
+        chosen = within(context)
+        expected, _ = _acceptance(acceptance, tuned, chosen.drafters)
+        forecast = Forecaster(chosen, speed, expected, curve).at(context)
+        return Row(chosen.drafters, chosen.at(context), forecast, context <= fitting)
+
+    used = within(context or longest)
+    fitting = used.largest_context(limit)
     contexts = (
         [context] if context else sorted({*(n for n in CONTEXTS if n < longest), longest, fitting} - {0})
     )
-    rows = [Row(planner.at(n), forecaster.at(n), n <= fitting) for n in contexts]
-    result = PlanResult(model, planner, limit, fitting, speed, expected, source, curve is not None, rows)
+    result = PlanResult(
+        model=model,
+        planner=used,
+        wanted=planner.drafters,
+        limit=limit,
+        fitting=fitting,
+        bandwidth=speed,
+        acceptance=_acceptance(acceptance, tuned, used.drafters),
+        measured=curve is not None,
+        rows=[row(n) for n in contexts],
+    )
     print(json.dumps(result.as_dict()) if as_json else result.as_text())
     if context is not None and context > fitting:
         raise CheckFailed(f"a context of {context} does not fit; {result.advice()}")
@@ -179,8 +199,9 @@ def _known_curve(planner: Planner, threads: int | None) -> dict[int, float] | No
 
 @dataclass(frozen=True)
 class Row:
-    """One context."""
+    """One context, and who would draft in it."""
 
+    drafters: tuple[str, ...]
     plan: Plan
     forecast: Forecast
     fits: bool
@@ -191,20 +212,22 @@ class PlanResult:
     """Everything that is told.
 
     Attributes:
+        planner: of what is used where no other context than the one asked for, or the model's own, is named.
+        wanted: drafters that are used where there is room.
         limit: bytes of memory.
         fitting: the longest context that fits, 0 for none.
         bandwidth: bytes a second.
-        acceptance: that speeds are predicted with; `acceptance_from` says where it comes from.
+        acceptance: that speeds are predicted with, and where it comes from.
         measured: whether the cost curve was measured.
     """
 
     model: str
     planner: Planner
+    wanted: tuple[str, ...]
     limit: int
     fitting: int
     bandwidth: float
-    acceptance: float
-    acceptance_from: str
+    acceptance: tuple[float, str]
     measured: bool
     rows: list[Row]
 
@@ -218,13 +241,14 @@ class PlanResult:
             "memory_bytes": self.limit,
             "largest_context": self.fitting,
             "bandwidth_gb_s": round(self.bandwidth / 1e9, 2),
-            "acceptance": self.acceptance,
-            "acceptance_from": self.acceptance_from,
+            "acceptance": self.acceptance[0],
+            "acceptance_from": self.acceptance[1],
             "cost_curve": "measured" if self.measured else "bandwidth",
             "contexts": [
                 {
                     "context": row.plan.context,
                     "fits": row.fits,
+                    "drafters": list(row.drafters),
                     "total_bytes": row.plan.total,
                     "parts": [
                         {
@@ -251,6 +275,17 @@ class PlanResult:
         without += ", no head" if self.planner.heads else ""
         return f"none does: use a smaller --dtype or --kv{without}, or a smaller model"
 
+    def _left_out(self) -> list[str]:
+        """A line if there is no room for a drafter beside some contexts."""
+        without = [row for row in self.rows if row.drafters != self.wanted]
+        if not without:
+            return []
+        missing = ", ".join(name for name in self.wanted if name not in without[0].drafters)
+        return [
+            f"from a context of {without[0].plan.context:,} on there is no room for {missing}: "
+            f"{', '.join(without[0].drafters)} drafts alone, as for generate"
+        ]
+
     def as_text(self) -> str:
         """For people."""
         from forerun.models.memory import STAGED_ROWS
@@ -266,7 +301,8 @@ class PlanResult:
             + (f"the longest context that fits is {self.fitting:,}" if self.fitting else "no context fits"),
             f"speeds: {self.bandwidth / 1e9:.1f} GB/s, "
             + ("cost curve measured here" if self.measured else "at best: as if memory were the only limit")
-            + (f", acceptance {self.acceptance:.2f} ({self.acceptance_from})" if drafters else ""),
+            + (", acceptance {:.2f} ({})".format(*self.acceptance) if drafters else ""),
+            *self._left_out(),
             "",
             f"{'context':>8}{'model KV':>11}{'drafters':>11}{'work':>10}{'total':>11}{'':>7}"
             f"{'plain tok/s':>13}{'speculative':>13}",
@@ -274,16 +310,13 @@ class PlanResult:
         for row in self.rows:
             model, *drafting, program = row.plan.shares
             speculative = row.forecast.speculative
+            guesses = counted(speculative.guesses, "guess", "guesses")
             lines.append(
                 f"{row.plan.context:>8}{megabytes(model.kv):>11}"
                 f"{megabytes(sum(share.total for share in drafting)):>11}"
                 f"{megabytes(model.activations + program.activations):>10}"
                 f"{megabytes(row.plan.total):>11}{'fits' if row.fits else 'no':>7}"
                 f"{row.forecast.plain:>13.1f}"
-                + (
-                    f"{speculative.tokens_per_second:>13.1f} with {speculative.guesses} guesses"
-                    if drafters
-                    else ""
-                )
+                + (f"{speculative.tokens_per_second:>13.1f} with {guesses}" if drafters else "")
             )
         return "\n".join(lines)

@@ -13,9 +13,9 @@ import click
 from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option, prompts_option
 from forerun.cli.progress import LateProgress
-from forerun.cli.words import counted
 from forerun.errors import InputError
 from forerun.roster import split_cascade
+from forerun.words import counted
 
 if TYPE_CHECKING:
     from forerun.bench.tuner import Arm

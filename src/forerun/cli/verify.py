@@ -24,10 +24,10 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import say
-from forerun.cli.words import counted
 from forerun.errors import CheckFailed, InputError
 from forerun.roster import check_names, split_cascade
 from forerun.sampling.params import SamplingParams
+from forerun.words import counted
 
 if TYPE_CHECKING:
     from forerun.bench.prompts import Prompt
