@@ -36,6 +36,7 @@ from forerun.roster import Circumstances, DraftLoader, Roster, check_names
 from forerun.sampling.grammar import Grammars
 from forerun.sampling.params import SamplingParams
 from forerun.tuning import Choice
+from forerun.words import counted
 
 if TYPE_CHECKING:
     from forerun.models.backend import Backend
@@ -163,7 +164,8 @@ class Engine:
         else:
             each = [check_params(one) for one in check_list("params", params, "SamplingParams, or one")]
         if len(each) != len(asked):
-            raise InputError(f"{len(each)} parameters for {len(asked)} prompts; give one, or one for each")
+            given = counted(len(each), "SamplingParams", "SamplingParams")
+            raise InputError(f"{given} for {counted(len(asked), 'prompt')}; give one, or one for each")
         tasks = [
             self._task(self.encode(prompt), one, drafter, continues=isinstance(prompt, str))
             for prompt, one in zip(asked, each, strict=True)
@@ -364,7 +366,7 @@ class Engine:
         if len(prompt) >= self.context:
             longer = self.context < self.backend.config.context
             raise InputError(
-                f"the prompt has {len(prompt)} tokens and leaves no room for an answer in a context of "
-                f"{self.context}{', the longest that the model has' * (not longer)}; shorten it"
+                f"the prompt has {counted(len(prompt), 'token')} and leaves no room for an answer in a "
+                f"context of {self.context}{', the longest that the model has' * (not longer)}; shorten it"
                 f"{' or load the model with a larger context' * longer}"
             )

@@ -216,7 +216,7 @@ def test_batches(prompts: list[str], several: list[SamplingParams], one: bool) -
 
 
 def test_a_batch_with_too_few_parameters() -> None:
-    with pytest.raises(InputError, match="2 parameters for 1"):
+    with pytest.raises(InputError, match="2 SamplingParams for 1 prompt;"):
         ENGINE.generate_batch(["a"], [SamplingParams(), SamplingParams()])
 
 

@@ -123,7 +123,7 @@ def test_windows() -> None:
     assert config("qwen3", sliding_window=32, use_sliding_window=True, layer_types=kinds).window == 32
     with pytest.raises(InputError, match="holds for 1 of 2 layers only"):
         config("qwen2", sliding_window=32, use_sliding_window=True, max_window_layers=1)
-    with pytest.raises(InputError, match="layer_types is not a list with one entry"):
+    with pytest.raises(InputError, match="layer_types is not a list with an entry for each layer"):
         config("qwen3", sliding_window=32, use_sliding_window=True, layer_types=["full_attention"])
 
 

@@ -82,7 +82,7 @@ BROKEN = {
     "no list of layers": lambda: TinyHead(
         {**Sizes().eagle3().config, "eagle_aux_hidden_state_layer_ids": [-1]}, Sizes().eagle3().arrays
     ),
-    "do not make": lambda: TinyHead({**Sizes().eagle3().config, "head_dim": 8}, Sizes().eagle3().arrays),
+    "heads of 8": lambda: TinyHead({**Sizes().eagle3().config, "head_dim": 8}, Sizes().eagle3().arrays),
     "no 'token_map'": lambda: changed(Sizes().vllm_medusa(), token_map=None),
     "lacks the tensor 'heads.1.out.weight'": lambda: changed(Sizes().vllm_medusa(), lm_heads__1__weight=None),
     "kind 'peagle'; those that are known here are eagle and eagle3": lambda: TinyHead(

@@ -204,6 +204,14 @@ def test_an_allowance_is_used_up_and_given_back() -> None:
     allowance.take_text("none", 1000)
 
 
+def test_one_is_no_plural() -> None:
+    planner = Planner(tiny_outline())
+    allowance = Allowance(planner, int(planner.at(100).total * 1.03) + 1, 100)
+    allowance.take_text("none", 100)
+    with pytest.raises(InputError, match="a text of 1 token needs"):
+        allowance.take_text("none", 1)
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("24GB", 24 * 10**9), ("1.5GiB", 3 << 29), ("800 MB", 8 * 10**8), ("1000", 1000), ("2g", 2 * 10**9)],

@@ -299,7 +299,7 @@ TOKENS, MERGES, TYPES, SCORES = (
         ({MERGES: ["q zzzz"]}, "do not fit its tokens"),
         ({MERGES: ["nospace"]}, "do not fit its tokens"),
         ({MERGES: [""]}, "do not fit its tokens"),
-        ({"tokenizer.ggml.bos_token_id": 500}, "bos_token_id is 500 and there are 500 tokens"),
+        ({"tokenizer.ggml.bos_token_id": 500}, "bos_token_id is 500 and the vocabulary has 500 tokens"),
         ({"tokenizer.ggml.eos_token_id": -1}, "eos_token_id is -1"),
         ({"tokenizer.ggml.eos_token_id": "0"}, "eos_token_id is '0'"),
         ({"tokenizer.ggml.eot_token_id": True}, "eot_token_id is True"),
@@ -318,7 +318,7 @@ def test_damaged_byte_level_metadata(change: Metadata, says: str) -> None:
     ("change", "says"),
     [
         ({SCORES: None}, "scores is missing"),
-        ({SCORES: [1.0]}, "scores has 1 values"),
+        ({SCORES: [1.0]}, "scores has 1 value for"),
         ({SCORES: [float("nan")] * 700}, "scores is not a list of numbers"),
         ({"tokenizer.ggml.unknown_token_id": 10**9}, "unknown_token_id is 1000000000"),
         ({"tokenizer.ggml.add_space_prefix": "yes"}, "add_space_prefix is not true or false"),

@@ -70,7 +70,7 @@ def test_as_the_library_reads_it(tmp_path: Path) -> None:
         ({"a": entry(), "b": entry()}, bytes(8), "outside the file or over another"),
         ({"a": entry(), "b": entry(offsets=[4, 12])}, bytes(12), "outside the file or over another"),
         ({"a": entry()}, bytes(7), "outside the file"),
-        ({"a": entry()}, bytes(9), "1 bytes that belong to no tensor"),
+        ({"a": entry()}, bytes(9), "1 byte of no tensor"),
     ],
 )
 def test_damaged(tmp_path: Path, header: object, data: bytes, words: str) -> None:

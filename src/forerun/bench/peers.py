@@ -11,6 +11,7 @@ from typing import Any
 
 from forerun.bench.cost import CHUNK, Timing, some_tokens
 from forerun.errors import InputError
+from forerun.words import counted
 
 KV_TYPES = {"f32": 0, "bf16": 1, "f16": 1, "q8": 8}
 """ggml's numbers of the types of keys and values; for bf16 its default, f16, which has as many bytes."""
@@ -102,7 +103,7 @@ class LlamaCpp:
         self._library.llama_synchronize(self._context)
         seconds = perf_counter() - begin
         if failed:
-            raise InputError(f"llama.cpp cannot compute {len(tokens)} tokens (status {failed})")
+            raise InputError(f"llama.cpp cannot compute {counted(len(tokens), 'token')} (status {failed})")
         return seconds
 
     def _forget(self, length: int) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from forerun.words import counted
+
 STYLE = """
 :root { color-scheme: light dark; --bar: #3b7dd8; --other: #9aa3ad; --sim: #b98ad9; --line: #8884; }
 body { font: 16px/1.45 system-ui, sans-serif; max-width: 46rem; margin: 0 auto; padding: 1rem; }
@@ -141,7 +143,7 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
         return ""
     most = max(point["ms"] for point in points)
     bars = [
-        _bar(f"{p['n']} tokens", f"{p['ms']:.2f} ms, {p['ms'] / points[0]['ms']:.2f}x", p["ms"] / most)
+        _bar(counted(p["n"], "token"), f"{p['ms']:.2f} ms, {p['ms'] / points[0]['ms']:.2f}x", p["ms"] / most)
         for p in points
     ]
     return "\n".join(["<h2>Cost of a forward</h2>", *bars])

@@ -146,7 +146,8 @@ def _capacity(checkpoint: Checkpoint, context: int, widest: int, prompt: int) ->
     """Tokens that a cache must hold."""
     capacity, most = max(context + widest, prompt), checkpoint.config.context
     if capacity > most:
-        raise InputError(f"this needs {capacity} tokens of context, the model has {most}; use fewer")
+        need = counted(capacity, "token")
+        raise InputError(f"this needs {need} of context, the model has {most}; use fewer")
     return capacity
 
 

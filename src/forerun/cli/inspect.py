@@ -14,6 +14,7 @@ from forerun.errors import CheckFailed
 from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.hub import DEFAULT_MODEL
 from forerun.models.shipped import short_name
+from forerun.words import counted
 
 if TYPE_CHECKING:
     from forerun.models.checkpoint import Checkpoint
@@ -146,14 +147,17 @@ def describe(checkpoint: Checkpoint) -> Facts:
 
 def as_text(facts: Facts) -> str:
     """The facts in lines for people."""
-    heads = f"{facts['heads']} heads on {facts['kv_heads']} key-value heads of {facts['head_dim']}"
+    heads = (
+        f"{counted(facts['heads'], 'head')} on {counted(facts['kv_heads'], 'key-value head')}"
+        f" of {facts['head_dim']}"
+    )
     context = f"{facts['context']:,} tokens" + (f", window {facts['window']:,}" if facts["window"] else "")
     cache = facts["kv_bytes_per_token"]
     tied = " (tied: embedding and head are one)" if facts["tied_head"] else ""
     rows = [
         ("model", _clean(facts["name"])),
         ("path", facts["path"]),
-        ("architecture", f"{facts['architecture']}, {facts['layers']} layers, {facts['format']}"),
+        ("architecture", f"{facts['architecture']}, {counted(facts['layers'], 'layer')}, {facts['format']}"),
         ("sizes", f"hidden {facts['hidden_size']:,}, intermediate {facts['intermediate_size']:,}, {heads}"),
         ("vocabulary", f"{facts['vocab_size']:,}{tied}"),
         ("parameters", f"{facts['parameters']:,}"),

@@ -7,6 +7,7 @@ from typing import TypedDict
 from forerun.errors import one_line
 from forerun.models.heads.head import Head
 from forerun.models.shipped import short_name
+from forerun.words import counted
 
 FAMILIES = {"eagle": "EAGLE-1/2", "eagle3": "EAGLE-3", "medusa": "Medusa"}
 LAYOUTS = {
@@ -75,7 +76,7 @@ def head_as_text(facts: HeadFacts) -> str:
         states = f" (hidden states {', '.join(map(str, facts['taps']))})"
     else:
         states = " (the last hidden state)" if facts["family"] != "eagle3" else ""
-    body = f"{facts['heads']} heads" if facts["heads"] else f"{facts['layers']} layer(s)"
+    body = counted(facts["heads"], "head") if facts["heads"] else counted(facts["layers"], "layer")
     embedding = "its own" if facts["own_embedding"] else "the target's"
     rows = [
         ("drafting head", f"{FAMILIES[facts['family']]}, as {LAYOUTS[facts['layout']]} stores it"),
@@ -84,7 +85,7 @@ def head_as_text(facts: HeadFacts) -> str:
         ("reads", f"{facts['reads']:,} values a token{states}"),
         ("guesses", guesses),
         ("embedding", embedding if facts["family"] != "medusa" else "none"),
-        ("parameters", f"{facts['parameters']:,} in {facts['tensors']} tensors"),
+        ("parameters", f"{facts['parameters']:,} in {counted(facts['tensors'], 'tensor')}"),
         ("weights", f"{facts['weight_bytes'] / 1e6:,.1f} MB"),
         ("use it", f"--drafter {facts['drafter']}"),
     ]

@@ -8,6 +8,7 @@ from html import escape
 
 from forerun.core.engine import Step
 from forerun.core.tree import DraftTree
+from forerun.words import counted
 
 ACROSS, DOWN = 130, 26  # pixels from a depth to the next, and from a leaf to the next
 MARGIN = 20
@@ -43,7 +44,8 @@ def as_text(picture: Picture, spell: Callable[[int], str]) -> str:
     """The tree in lines, the accepted path marked with a star. `spell`: a token's text."""
     tree, children = picture.tree, picture.tree.children
     right = len(picture.accepted) - 1
-    lines = [f"a tree of this run: {len(tree) - 1} guesses checked in one forward, {right} of them right"]
+    guesses = counted(len(tree) - 1, "guess", "guesses")
+    lines = [f"a tree of this run: {guesses} checked in one forward, {right} of them right"]
 
     def add(node: int, before: str, last: bool) -> None:
         branch = "" if node == 0 else "└─ " if last else "├─ "

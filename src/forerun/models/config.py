@@ -8,6 +8,7 @@ import numpy as np
 
 from forerun.errors import InputError
 from forerun.models.rope import Frequencies
+from forerun.words import counted
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -74,7 +75,7 @@ def check_heads(heads: int, kv_heads: int, head_dim: int, source: str) -> None:
     if heads % kv_heads:
         raise InputError(f"{source}: {heads} attention heads cannot share {kv_heads} key-value heads evenly")
     if head_dim % 2:
-        raise InputError(f"{source}: a head of {head_dim} values cannot be rotated in pairs")
+        raise InputError(f"{source}: a head of {counted(head_dim, 'value')} cannot be rotated in pairs")
 
 
 def check_frequencies(frequencies: Frequencies, source: str) -> Frequencies:

@@ -28,6 +28,7 @@ from forerun.models.config import (
 from forerun.models.fields import Fields
 from forerun.models.rope import Frequencies
 from forerun.weights.tensor import Tensor
+from forerun.words import counted
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")  # llama's covers mistral too
 HEADS_ARCHITECTURE = "eagle3"
@@ -123,7 +124,8 @@ def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
     for key in ("attention.value_length", "rope.dimension_count"):
         other = fields.integer(key, 1, LARGEST_WIDTH, default=head_dim)
         if other != head_dim:
-            raise fields.fault(key, f"is {other} for heads of {head_dim} values, which is not supported")
+            values = counted(head_dim, "value")
+            raise fields.fault(key, f"is {other} for heads of {values}, which is not supported")
     return head_dim
 
 
@@ -138,8 +140,9 @@ def _vocabulary(fields: Fields, tensors: Mapping[str, Tensor]) -> int:
         raise InputError(f"{fields.source}: tensor 'token_embd.weight' has the shape {list(embedding.shape)}")
     declared = fields.integer("vocab_size", 1, LARGEST_VOCABULARY, default=rows)
     if declared != rows:
+        embedded = counted(rows, "row")
         raise fields.fault(
-            "vocab_size", f"is {declared} and the embedding has {rows} rows; convert the model again"
+            "vocab_size", f"is {declared} and the embedding has {embedded}; convert the model again"
         )
     return rows
 

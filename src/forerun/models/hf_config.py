@@ -222,7 +222,7 @@ def _window(fields: Fields, family: str, layers: int, context: int) -> int:
     elif isinstance(given, list) and len(given) == layers:
         slid = given.count("sliding_attention")
     else:
-        raise fields.fault("layer_types", f"is not a list with one entry for each of {layers} layers")
+        raise fields.fault("layer_types", f"is not a list with an entry for each layer, {layers} in all")
     if size >= context or slid == 0:
         return 0
     if slid < layers:

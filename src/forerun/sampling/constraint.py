@@ -19,6 +19,7 @@ from forerun.sampling.arithmetic import Doubles
 from forerun.sampling.grammar import Grammar, reason
 from forerun.sampling.pipeline import Bits, Floats, Ints
 from forerun.sampling.ranking import Ranked
+from forerun.words import counted
 
 MOST_KNOWN = 64
 """Places whose masks are kept: more than a draft is deep."""
@@ -286,7 +287,7 @@ class ConstrainedEnd:
         count = self._length - self._prompt_length
         if place.complete and count < self._min_tokens:
             raise InputError(
-                f"the answer is complete after {count} tokens and min_tokens asks for {self._min_tokens}; "
-                "lower it, or let the grammar go on"
+                f"the answer is complete after {counted(count, 'token')} and min_tokens asks for "
+                f"{self._min_tokens}; lower it, or let the grammar go on"
             )
         return "stop" if place.complete else None

@@ -28,6 +28,7 @@ from forerun.text.guard import refused
 from forerun.text.pieces import SPACE, PieceRules
 from forerun.text.pretokenizers import GPT2_PATTERN, PreTokenizer, pre_tokenizer
 from forerun.text.tokenizer import Tokenizer
+from forerun.words import counted
 
 if TYPE_CHECKING:
     import tokenizers
@@ -101,7 +102,7 @@ class _Keys:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < size:
-            raise _damaged(key, f"is {value!r} and there are {size} tokens")
+            raise _damaged(key, f"is {value!r} and the vocabulary has {counted(size, 'token')}")
         return int(value)
 
     def strings(self, key: str, fewest: int = 1) -> list[str]:
@@ -125,7 +126,7 @@ class _Keys:
         if numbers.ndim != 1 or numbers.dtype.kind not in "iuf" or np.isnan(numbers).any():
             raise _damaged(key, "is not a list of numbers")
         if len(numbers) != size:
-            raise _damaged(key, f"has {len(numbers)} values for {size} tokens")
+            raise _damaged(key, f"has {counted(len(numbers), 'value')} for {counted(size, 'token')}")
         return numbers
 
 

@@ -35,6 +35,7 @@ from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.unrolled import attend
 from forerun.training.weights import head_rows, layer_weights, values
 from forerun.weights.hf_folder import write_folder
+from forerun.words import counted
 
 HEAD_DIM, THETA = 32, 10000.0
 FOUR_BITS = 0.625
@@ -89,7 +90,7 @@ class Shape:
             )
         if self.layers >= target.layers:
             raise InputError(
-                f"a draft model of {self.layers} layers is no smaller than the model, which has "
+                f"a draft model of {counted(self.layers, 'layer')} is no smaller than the model, which has "
                 f"{target.layers}; give fewer layers, or a width of its own"
             )
         family = "qwen3" if target.qk_norm else "qwen2" if target.qkv_bias else "llama"

@@ -23,6 +23,7 @@ from forerun.files import write_whole
 from forerun.weights.bfloat16 import to_bfloat16
 from forerun.weights.files import map_file, parse_json
 from forerun.weights.tensor import Bytes, count
+from forerun.words import counted
 
 LARGEST_HEADER = 100_000_000  # bytes, the reference implementation's limit
 ITEM_SIZES = {
@@ -50,7 +51,8 @@ def read_safetensors(path: Path) -> dict[str, Entry]:
     (length,) = struct.unpack_from("<Q", mapped)
     if length > min(LARGEST_HEADER, len(whole) - 8):
         raise InputError(
-            f"{path} is not a whole safetensors file: it promises a header of {length} bytes; fetch it again"
+            f"{path} is not a whole safetensors file: it promises a header of {counted(length, 'byte')};"
+            " fetch it again"
         )
     header = parse_json(mapped[8 : 8 + length], f"the header of {path}")
     header.pop("__metadata__", None)
@@ -77,7 +79,7 @@ def _entry(value: object, what: str) -> tuple[str, tuple[int, ...], int, int]:
     begin, end = offsets
     size = count(tuple(shape)) * ITEM_SIZES[dtype]
     if end - begin != size:
-        raise InputError(f"{what} has {end - begin} bytes where its shape and type need {size}")
+        raise InputError(f"{what} has {counted(end - begin, 'byte')} where its shape and type need {size}")
     return dtype, tuple(shape), begin, end
 
 
@@ -96,7 +98,7 @@ def _check_cover(spans: list[tuple[int, int, str]], size: int, path: Path) -> No
             )
         position = end
     if position != size:
-        raise InputError(f"{path} has {size - position} bytes that belong to no tensor; fetch it again")
+        raise InputError(f"{path} has {counted(size - position, 'byte')} of no tensor; fetch it again")
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[np.generic]]) -> None:

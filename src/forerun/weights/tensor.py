@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.errors import InputError
+from forerun.words import counted
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -83,6 +84,7 @@ def nbytes(kind: str, shape: tuple[int, ...]) -> int:
     layout = KINDS.get(kind) or INTEGERS[kind]
     if shape[-1] % layout.block:
         raise InputError(
-            f"a row of {shape[-1]} values cannot be stored as {kind}, whose blocks hold {layout.block}"
+            f"a row of {counted(shape[-1], 'value')} cannot be stored as {kind}, whose blocks hold"
+            f" {layout.block}"
         )
     return count(shape) // layout.block * layout.size

@@ -32,6 +32,7 @@ from forerun.models.heads.head import Head, Layer, target_tokens
 from forerun.models.heads.reading import Folder
 from forerun.models.hf_config import read_rope
 from forerun.weights.tensor import Tensor
+from forerun.words import counted
 
 OUTER = {
     "fusion_fc.": "fc.",  # speculators' first names
@@ -143,10 +144,12 @@ def _layer(
         "head_dim", 2, LARGEST_HEAD, default=max(2, min(queries // heads, LARGEST_HEAD))
     )
     if heads * head_dim != queries:
-        raise InputError(f"{fields.source}: {heads} heads of {head_dim} values do not make {queries} queries")
+        have = counted(queries, "query", "queries")
+        raise InputError(f"{fields.source}: {have} where {counted(heads, 'head')} of {head_dim} values are")
     keys = _shape(folder, tensors, "layers.0.self_attn.k_proj.weight")[0]
     if keys % head_dim:
-        raise InputError(f"{fields.source}: heads of {head_dim} values do not divide {keys} keys")
+        have = counted(keys, "key")
+        raise InputError(f"{fields.source}: {have} cannot be shared out to heads of {head_dim} values")
     check_heads(heads, keys // head_dim, head_dim, fields.source)
     activation = fields.text("hidden_act", "silu")
     if activation not in ("silu", "swish"):

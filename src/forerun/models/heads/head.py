@@ -14,6 +14,7 @@ from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.rope import Frequencies
 from forerun.weights.tensor import Tensor
+from forerun.words import counted
 
 if TYPE_CHECKING:
     from forerun.models.heads.reading import Folder
@@ -79,17 +80,17 @@ class Head:
         """What is wrong about the target, if anything."""
         taps, hidden, vocab = self.taps_for(target), target.hidden_size, target.vocab_size
         if max(taps) > target.layers:
-            return f"reads layer {max(taps)} of its target, which has {target.layers} layers"
+            return f"reads layer {max(taps)} of its target, which has {counted(target.layers, 'layer')}"
         if self.features != len(taps) * hidden:
-            states = "one hidden state" if len(taps) == 1 else f"{len(taps)} hidden states"
-            return f"reads {self.features} values of {states} of its target, whose hidden size is {hidden}"
+            read = f"{counted(self.features, 'value')} of {counted(len(taps), 'hidden state')}"
+            return f"reads {read} of its target, whose hidden size is {hidden}"
         known, sure = self.vocab_size, "embed_tokens.weight" in self.tensors  # configurations say too many
         if known is not None and (sure or known < vocab) and not alike(known, vocab):
-            return f"knows {known} tokens, its target {vocab}"
+            return f"knows {counted(known, 'token')}, its target {vocab}"
         if self.tokens is not None and int(self.tokens.max()) >= vocab:
-            return f"guesses token {self.tokens.max()}, and its target knows {vocab} tokens"
+            return f"guesses token {self.tokens.max()}, and its target knows {counted(vocab, 'token')}"
         if self.tokens is None and self.outputs is not None and not alike(self.outputs, vocab):
-            return f"guesses {self.outputs} tokens, and its target knows {vocab}"
+            return f"guesses {counted(self.outputs, 'token')}, and its target knows {vocab}"
         if self.hidden_size != hidden and not self._stands_alone():
             return (
                 f"of hidden size {self.hidden_size} needs an embedding or output of its own beside {hidden}"
@@ -148,7 +149,8 @@ def checked_tokens(
     """Tokens of a target, each once."""
     most = (1 << 31) - 1 if vocab_size is None else vocab_size
     if tokens.size != outputs:
-        raise InputError(f"{folder.path}: {name!r} has {tokens.size} entries for {outputs} outputs")
+        entries = counted(tokens.size, "entry", "entries")
+        raise InputError(f"{folder.path}: {name!r} has {entries} for {counted(outputs, 'output')}")
     if (tokens < 0).any() or (tokens >= most).any():
         raise InputError(f"{folder.path}: {name!r} leads outside a vocabulary of {most}")
     if np.unique(tokens).size != tokens.size:
