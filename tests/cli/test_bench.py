@@ -108,6 +108,18 @@ def test_a_simulated_drafter_is_called_one_everywhere(tiny: Path, tmp_path: Path
     assert page.open == []
     assert page.loads == []
     assert "simulated:1" in page.text
+    assert "simulated: the drafter was told the answer" in page.text
+    assert "width=device-width" in (tmp_path / "out.html").read_text()
+    for part in (
+        "Tokens a second",
+        "Acceptance by depth",
+        "Where the time goes",
+        "Cost of a forward",
+        "Memory",
+    ):
+        assert part in page.text
+    cost = json.loads((tmp_path / "out.json").read_text())["cost"]  # measured once for both
+    assert all(f"{point['ms']:.2f} ms" in page.text for point in cost)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +146,7 @@ def test_peers_need_a_python(tiny: Path, tmp_path: Path, script: str, says: str)
 def test_peers_are_compared_with_their_own_plain_text(tiny: Path, stub: Path, tmp_path: Path) -> None:
     done = forerun(
         "bench", "-m", tiny, *QUICK, "--workloads", "json", "--peers", "all", "--peer-python", stub,
-        "--json", tmp_path / "out.json",
+        "--json", tmp_path / "out.json", "--html", tmp_path / "out.html",
     )  # fmt: skip
     assert done.returncode == 0
     assert b"x llama.cpp's best (" in done.stdout
@@ -148,6 +160,11 @@ def test_peers_are_compared_with_their_own_plain_text(tiny: Path, stub: Path, tm
     assert {share["name"] for share in found["memory"]} >= {"llama.cpp plain", "llama.cpp lookup"}
     (against,) = found["against_peers"]
     assert (against["workload"], against["peer"]) == ("json", "llama.cpp")
+    page = Tags()
+    page.feed((tmp_path / "out.html").read_text())
+    assert (page.open, page.loads) == ([], [])
+    assert f"{against['speedup']:.2f}x" in page.text
+    assert "9.9" in page.text  # its version
 
 
 def test_a_peer_that_fails_is_left_out_and_the_rest_is_kept(tiny: Path, stub: Path, tmp_path: Path) -> None:

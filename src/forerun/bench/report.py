@@ -34,6 +34,7 @@ def html_report(result: Mapping[str, Any]) -> str:
     parts = [
         _head(result),
         _speeds(result["runs"]),
+        _against(result.get("against_peers") or []),
         _acceptance(result["runs"]),
         _split(result["runs"]),
         _curve(result.get("cost") or []),
@@ -100,11 +101,32 @@ def _speeds(runs: Sequence[Mapping[str, Any]]) -> str:
             if not run["equal"]:
                 value += ", differs from its plain text"
             lines.append(_bar(contestant(run), value, speed / most, _kind(run)))
+    if any(run.get("simulated") for run in runs):
+        lines.append(
+            "<p class=note>simulated: the drafter was told the answer, and guesses right with the "
+            "probability in its name; what it gives is no measurement of a drafter.</p>"
+        )
     lines.append(
         "<p class=note>Medians over answers of decoding speed, reading the prompt apart (10th to 90th "
         "percentile); x is the median over prompts of the speed over forerun's plain decoding.</p>"
     )
     return "\n".join(lines)
+
+
+def _against(found: Sequence[Mapping[str, Any]]) -> str:
+    """The fastest drafter of each workload over each other engine's faster mode."""
+    if not found:
+        return ""
+    rows = [
+        [
+            one["workload"],
+            f"{OWN} {'plain' if one['drafter'] == 'none' else one['drafter']}",
+            f"{one['speedup']:.2f}x",
+            f"{one['peer']} {'plain' if one['peer_drafter'] == 'none' else one['peer_drafter']}",
+        ]
+        for one in found
+    ]
+    return "<h2>Against the best of others, temperature 0</h2>\n" + _table(["workload", "", "", "over"], rows)
 
 
 def _acceptance(runs: Sequence[Mapping[str, Any]]) -> str:

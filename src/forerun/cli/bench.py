@@ -264,16 +264,19 @@ def _peers(
 
 
 def _write(result: BenchResult, json_out: str | None, html_out: str | None) -> None:
-    if json_out == "-":
-        print(json.dumps(result.as_dict()))
-    else:
+    if json_out != "-":
         print(result.as_text())
-    if json_out not in (None, "-"):
-        write_whole(Path(str(json_out)), json.dumps(result.as_dict(), indent=1) + "\n")
+    if json_out is None and html_out is None:
+        return
+    found = result.as_dict()  # once: it measures the cost curve
+    if json_out == "-":
+        print(json.dumps(found))
+    elif json_out is not None:
+        write_whole(Path(json_out), json.dumps(found, indent=1) + "\n")
     if html_out is not None:
         from forerun.bench.report import html_report
 
-        write_whole(Path(html_out), html_report(result.as_dict()))
+        write_whole(Path(html_out), html_report(found))
 
 
 @dataclass(frozen=True)
