@@ -120,8 +120,11 @@ def test_interrupted_it_keeps_nothing(tiny: Path, monkeypatch: pytest.MonkeyPatc
     assert known_choice(tiny) is None
 
 
-class Clockwork:
-    """Stands for an engine: answers take as long as the arm says."""
+def tune(arms: Sequence[tuner.Arm], prompts: int, clock: tuner.Clock | None = None) -> tuner.Arm | None:
+    """Without an engine: what writes is put in its place."""
+    given = [WorkloadPrompt(str(i), "w", ()) for i in range(prompts)]
+    clock = clock or tuner.Clock(60)
+    return tuner.tune(None, arms, given, max_tokens=10, clock=clock, progress=lambda *_: None)  # type: ignore[arg-type]
 
 
 def write_at(speeds: dict[str, float]) -> object:
@@ -147,8 +150,7 @@ def test_the_slower_half_drops_out(
     monkeypatch.setattr(tuner, "_write", write_at(speeds))
     monkeypatch.setattr(tuner, "encoded", lambda engine, prompt: [1])
     arms = tuner.make_arms(["a", "b", "c", "d"], [None])
-    prompts = [WorkloadPrompt(str(i), "w", ()) for i in range(20)]
-    found = tuner.tune(Clockwork(), arms, prompts, max_tokens=10, seconds=60, progress=lambda *_: None)  # type: ignore[arg-type]
+    found = tune(arms, 20)
     assert found is not None
     assert found.drafter == best
     assert [len(arm.written) for arm in arms if arm.drafter in "cd"] == [4, 4]
@@ -159,10 +161,50 @@ def test_too_little_to_choose_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuner, "_write", write_at({"none": 1.0, "a": 2.0}))
     monkeypatch.setattr(tuner, "encoded", lambda engine, prompt: [1])
     for count in (tuner.LEAST_PROMPTS - 1, tuner.LEAST_PROMPTS):
-        prompts = [WorkloadPrompt(str(i), "w", ()) for i in range(count)]
         arms = tuner.make_arms(["a"], [None])
-        found = tuner.tune(Clockwork(), arms, prompts, max_tokens=10, seconds=60, progress=lambda *_: None)  # type: ignore[arg-type]
+        found = tune(arms, count)
         assert found is (arms[1] if count == tuner.LEAST_PROMPTS else None)
+
+
+class Time:
+    """A clock that only answers move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def write(self, engine: object, arm: tuner.Arm, ids: Sequence[int], params: SamplingParams) -> Written:
+        self.now += 1.0
+        return write_at({"none": 1.0, "a": 1.5, "b": 2.0})(engine, arm, ids, params)  # type: ignore[operator,no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (1000, [20, 4, 20, 4, 12]),  # half of the ways drop out after 4 prompts, and half of these after 12
+        (30, [12, 4, 12, 0, 0]),
+        (16, [7, 7, 0, 0, 0]),
+        (12, [6, 6, 0, 0, 0]),
+        (8, [1, 0, 0, 0, 0]),
+    ],
+)
+def test_with_little_time_fewer_take_part(
+    seconds: float, written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least number of prompts comes first; where there is no time for that, it shows at once."""
+    time = Time()
+    monkeypatch.setattr(tuner, "monotonic", time)
+    monkeypatch.setattr(tuner, "_write", time.write)
+    monkeypatch.setattr(tuner, "encoded", lambda engine, prompt: [1])
+    arms, clock = tuner.make_arms(["a", "b"], [None, 3]), tuner.Clock(seconds)
+    found = tune(arms, 20, clock)
+    assert [len(arm.written) for arm in arms] == written
+    best = max((arm for arm in arms if len(arm.written) == written[0]), key=lambda arm: arm.gain(arms[0]))
+    assert found is (best if written[0] >= tuner.LEAST_PROMPTS else None)
+    enough = tuner.Clock(seconds + max(0, clock.lacking()))
+    assert tune(tuner.make_arms(["a", "b"], [None, 3]), 20, enough) is not None
 
 
 def test_a_gain_within_the_noise_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,11 +216,22 @@ def test_a_gain_within_the_noise_does_not_count(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(tuner, "_write", write)
     monkeypatch.setattr(tuner, "encoded", lambda engine, prompt: [1])
-    prompts = [WorkloadPrompt(str(i), "w", ()) for i in range(8)]
     arms = tuner.make_arms(["a"], [None])
-    found = tuner.tune(Clockwork(), arms, prompts, max_tokens=10, seconds=60, progress=lambda *_: None)  # type: ignore[arg-type]
+    found = tune(arms, 8)
     assert arms[1].gain(arms[0]) > tuner.CLEARLY
     assert found is arms[0]
+
+
+def test_too_little_time_keeps_nothing(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner.Clock, "ways", lambda clock, prompts: 0.5)
+    monkeypatch.setattr(tuner.Clock, "lacking", lambda clock: 23.4)
+    done = forerun("tune", "-m", tiny, "--seconds", 20, "--threads", 1, "--drafters", "lookup")
+    assert done.returncode == 2
+    assert error_line(done).endswith(
+        "it takes 6 prompts, and there was no time for as many; give --seconds 44"
+    )
+    assert [line.split()[0] for line in done.stdout.decode().splitlines()[4:]] == ["none"]
+    assert known_choice(tiny) is None
 
 
 def test_too_few_prompts_keep_nothing(tiny: Path, tmp_path: Path) -> None:
@@ -198,7 +251,7 @@ def test_too_few_prompts_keep_nothing(tiny: Path, tmp_path: Path) -> None:
     )
     done = forerun("tune", "-m", tiny, *quick)
     assert done.returncode == 2
-    assert b"nothing is kept" in done.stderr
+    assert "nothing is kept: 2 prompts of the 6 that it takes; give more" in error_line(done)
     assert known_choice(tiny) is None
 
 

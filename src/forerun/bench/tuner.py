@@ -8,7 +8,8 @@ decoding takes part to the end: nothing slower is ever chosen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -20,6 +21,8 @@ from forerun.sampling.params import SamplingParams
 FIRST_PROMPTS = 4
 LEAST_PROMPTS = 6
 """With fewer prompts nothing is chosen: one or two tell more about themselves than about a drafter."""
+SURE = 0.8
+"""The share of the time that is planned with: answers are of different lengths."""
 CLEARLY = 0.01
 """Another way must be so much faster than plain decoding to be chosen (one hundredth)."""
 
@@ -72,9 +75,45 @@ class Arm:
         ]
 
 
+class Clock:
+    """The time that there is, and what an answer takes of it.
+
+    Args:
+        seconds: that there are.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._begin = monotonic()
+        self._seconds = seconds
+        self._answers = 0
+        self._spent = 0.0
+
+    @contextmanager
+    def answer(self) -> Iterator[None]:
+        """Take the time of an answer."""
+        start = monotonic()
+        yield
+        self._answers += 1
+        self._spent += monotonic() - start
+
+    @property
+    def used(self) -> float:
+        """The share of the time that is gone; above 1 when it is over."""
+        return (monotonic() - self._begin) / self._seconds
+
+    def ways(self, prompts: int) -> float:
+        """How many ways of drafting there is time for, if each writes so many more answers."""
+        took = prompts * self._spent / self._answers
+        return SURE * (1 - self.used) * self._seconds / took if took else math.inf
+
+    def lacking(self) -> float:
+        """Seconds that there are too few of for plain decoding and another way to write what it takes."""
+        return 2 * LEAST_PROMPTS * self._spent / self._answers / SURE - self._seconds
+
+
 def make_arms(drafters: Sequence[str], sizes: Sequence[int | None]) -> list[Arm]:
-    """Plain decoding, and every drafter with every size of draft."""
-    return [Arm("none", None), *(Arm(name, size) for name in drafters if name != "none" for size in sizes)]
+    """Plain decoding, and every drafter with every size of draft, all with the first size first."""
+    return [Arm("none", None), *(Arm(name, size) for size in sizes for name in drafters if name != "none")]
 
 
 def tune(
@@ -83,36 +122,52 @@ def tune(
     prompts: Sequence[WorkloadPrompt],
     *,
     max_tokens: int,
-    seconds: float,
+    clock: Clock,
     progress: Callable[[int, int], None],
 ) -> Arm | None:
     """The fastest of `arms`, of which the first is plain decoding; each arm keeps what it wrote. None where
-    the time was over before there were LEAST_PROMPTS.
+    the time was over before there were LEAST_PROMPTS, or would have been.
+
+    Where there is no time for that many prompts with all arms, fewer take part: at first the earlier ones,
+    then those that are best so far.
 
     Args:
-        seconds: after so many the best so far is taken.
+        clock: when its time is over the best so far is taken.
         progress: called with (done, in all), in thousandths.
     """
-    plain, end = arms[0], monotonic() + seconds
-    left, begun, count = list(arms), 0, FIRST_PROMPTS
+    plain, left, begun, count = arms[0], list(arms), 0, FIRST_PROMPTS
     params = SamplingParams(max_tokens=max_tokens)
-    for arm in arms:
+    for arm in {arm.drafter: arm for arm in reversed(arms)}.values():  # loads and measures what it needs once
         _write(engine, arm, encoded(engine, prompts[0]), SamplingParams(max_tokens=4))
+
+    def write(arm: Arm, prompt: WorkloadPrompt) -> None:
+        with clock.answer():
+            arm.written[prompt.name] = _write(engine, arm, encoded(engine, prompt), params)
+        part = max(clock.used, (begun + 1) / len(prompts) * 0.9)
+        progress(int(1000 * min(part, 1)), 1000)
+
     while begun < len(prompts) and len(left) > 1:
         for prompt in prompts[begun : begun + count]:
-            ids = encoded(engine, prompt)
-            for arm in left:
-                arm.written[prompt.name] = _write(engine, arm, ids, params)
-                used = 1 - (end - monotonic()) / seconds
-                part = max(used, (begun + 1) / len(prompts) * 0.9)
-                progress(int(1000 * min(part, 1)), 1000)
+            write(plain, prompt)
+            if begun < LEAST_PROMPTS:
+                ways = clock.ways(LEAST_PROMPTS - begun)
+                if not begun and ways < 1:
+                    return None
+                left = _foremost(left, min(ways, len(left)))
+            for arm in left[1:]:
+                write(arm, prompt)
             begun += 1
-            if monotonic() > end:
+            if clock.used > (1 if begun >= LEAST_PROMPTS else 1 / SURE):
                 return _best(left, plain)
-        others = sorted((arm for arm in left if not arm.plain), key=lambda arm: -arm.gain(plain))
-        left = [plain, *others[: max(1, len(others) // 2)]]
+        left = _foremost(left, 1 + len(left[1:]) // 2)
         count *= 2
     return _best(left, plain)
+
+
+def _foremost(left: Sequence[Arm], count: float) -> list[Arm]:
+    """Plain decoding and the fastest of the others, about `count` together and two at least."""
+    plain, *others = left
+    return [plain, *sorted(others, key=lambda arm: -arm.gain(plain))[: max(1, int(count) - 1)]]
 
 
 def _best(left: Sequence[Arm], plain: Arm) -> Arm | None:

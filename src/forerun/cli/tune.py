@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -18,7 +19,7 @@ from forerun.roster import split_cascade
 from forerun.words import counted
 
 if TYPE_CHECKING:
-    from forerun.bench.tuner import Arm
+    from forerun.bench.tuner import Arm, Clock
     from forerun.bench.workloads import WorkloadPrompt
     from forerun.engine import Engine
     from forerun.tuning import Choice
@@ -30,7 +31,7 @@ WORKLOADS = ("code", "json", "extraction", "summarise", "rag", "chat", "creative
 @model_option
 @click.option(
     "--drafters",
-    default="suffix,lookup,auto",
+    default="auto,suffix,lookup",
     metavar="NAME[,NAME]",
     help="Drafters to try besides plain decoding; + makes a cascade, such as suffix+draft:MODEL. auto is what"
     " is used where nothing was tuned.",
@@ -78,7 +79,6 @@ def tune(
     Measures drafters, sizes of drafts and threads, and keeps the fastest for later runs. None of these
     changes a text; only --dtypes does, which is why it stays as in the file unless asked for.
     """
-    from forerun.bench.tuner import LEAST_PROMPTS
     from forerun.models.hub import resolve_model
     from forerun.tuning import forget_choice, keep_choice
 
@@ -98,7 +98,7 @@ def tune(
         _tuning_prompts(prompts),
         max_tokens,
         kv,
-        monotonic() + seconds,
+        seconds,
     )
     with told_if_interrupted(lambda: "nothing is kept"):
         try:
@@ -110,11 +110,7 @@ def tune(
             raise
     if choice is None:
         print(json.dumps(search.as_dict(None)) if as_json else search.table())
-        raise InputError(
-            "too little was measured to choose, and nothing is kept: "
-            f"{counted(search.prompts_done, 'prompt')} of the {LEAST_PROMPTS} that it takes; "
-            "give more --seconds, or more prompts"
-        )
+        raise InputError(f"too little was measured to choose, and nothing is kept: {search.too_little()}")
     place = keep_choice(path, choice)
     if as_json:
         print(json.dumps(search.as_dict(choice)))
@@ -181,7 +177,7 @@ class Search:
         prompts: list[WorkloadPrompt],
         max_tokens: int,
         kv: str,
-        end: float,
+        seconds: float,
     ) -> None:
         self._model = model
         self._drafters = [",".join(split_cascade(name)) for name in drafters]
@@ -191,19 +187,28 @@ class Search:
         self._prompts = prompts
         self._max_tokens = max_tokens
         self._kv = kv
-        self._end = end
+        self._seconds = seconds
+        self._end = monotonic() + seconds
         self._settings: list[Setting] = []
         self._arms: list[Arm] = []
+        self._clock: Clock | None = None
 
-    @property
-    def prompts_done(self) -> int:
-        """Prompts that plain decoding has answered."""
-        return len(self._arms[0].written) if self._arms else 0
+    def too_little(self) -> str:
+        """What there was too little of, and how much it takes."""
+        from forerun.bench.tuner import LEAST_PROMPTS
+
+        assert self._clock is not None
+        if len(self._prompts) < LEAST_PROMPTS:
+            return f"{counted(len(self._prompts), 'prompt')} of the {LEAST_PROMPTS} that it takes; give more"
+        return (
+            f"it takes {LEAST_PROMPTS} prompts, and there was no time for as many; give --seconds "
+            f"{math.ceil(self._seconds + max(1.0, self._clock.lacking()))}"
+        )
 
     def run(self, progress: LateProgress) -> Choice | None:
         """Search; the fastest choice, or None where too little was measured."""
         from forerun.bench.contest import encoded
-        from forerun.bench.tuner import make_arms, tune
+        from forerun.bench.tuner import Clock, make_arms, tune
         from forerun.tuning import Choice
 
         for done, (dtype, threads) in enumerate((d, t) for d in self._dtypes for t in self._threads):
@@ -219,12 +224,21 @@ class Search:
         self._drafters = list(dict.fromkeys(named))
         for name in self._drafters:
             engine.check_drafter(name)
-        prompts = [p for p in self._prompts if len(encoded(engine, p)) + self._max_tokens <= engine.context]
-        if not prompts:
+        self._prompts = [
+            p for p in self._prompts if len(encoded(engine, p)) + self._max_tokens <= engine.context
+        ]
+        if not self._prompts:
             raise InputError(f"no prompt with {self._max_tokens} tokens more fits the model's context")
         self._arms = make_arms(self._drafters, self._sizes)
-        left = max(1.0, self._end - monotonic())
-        arm = tune(engine, self._arms, prompts, max_tokens=self._max_tokens, seconds=left, progress=progress)
+        self._clock = Clock(max(1.0, self._end - monotonic()))
+        arm = tune(
+            engine,
+            self._arms,
+            self._prompts,
+            max_tokens=self._max_tokens,
+            clock=self._clock,
+            progress=progress,
+        )
         if arm is None:
             return None
         return Choice(arm.drafter, arm.draft_tokens, best.threads, best.dtype, arm.acceptance)
@@ -289,11 +303,10 @@ class Search:
         }
 
     def _rows(self) -> list[dict[str, object]]:
-        """The ways of drafting, those that went furthest first."""
-        import math
-
+        """The ways of drafting that wrote something, those that went furthest first."""
         plain = self._arms[:1]
-        order = sorted(self._arms, key=lambda arm: (-len(arm.written), -arm.gain(plain[0])))
+        wrote = [arm for arm in self._arms if arm.written]
+        order = sorted(wrote, key=lambda arm: (-len(arm.written), -arm.gain(plain[0])))
         return [
             {
                 "drafter": arm.drafter,
