@@ -63,6 +63,15 @@ def best_drafter(target: ModelConfig) -> str:
     return ",".join([AUTO, *(f"head:{name}" for name in fitting_heads(target)[:1])])
 
 
+def all_drafters(target: ModelConfig) -> list[str]:
+    """Drafters to try that need nothing but the package. Some may not fit: `Roster.check` tells."""
+    from forerun.models.heads.fitting import fitting_heads
+    from forerun.models.shipped import shipped_drafts
+
+    heads = [f"head:{name}" for name in fitting_heads(target)]
+    return ["auto", AUTO, "lookup", "skip", *heads, *(f"draft:{name}" for name in shipped_drafts())]
+
+
 @dataclass(frozen=True)
 class Circumstances:
     """What a drafter is made for: one text.

@@ -91,6 +91,25 @@ def test_json_is_as_promised(tiny: Path, tmp_path: Path) -> None:
     assert [point["n"] for point in found["cost"]] == [1, 2, 4, 8, 12, 16]
 
 
+def test_every_drafter(tiny: Path) -> None:
+    """That the model can use: nothing of the package was made for this one."""
+    done = forerun(
+        "bench", "-m", tiny, *QUICK, "--drafters", "all,suffix+skip:1", "--workloads", "json", "--json"
+    )
+    assert done.returncode == 0
+    drafters = [run["drafter"] for run in json.loads(done.stdout)["runs"]]
+    assert drafters == ["none", "auto", "suffix", "lookup", "skip", "suffix,skip:1"]
+
+
+@pytest.mark.model
+def test_every_drafter_of_the_package(tmp_path: Path) -> None:
+    done = forerun("bench", *QUICK, "--drafters", "all", "--workloads", "json", "--json")
+    assert done.returncode == 0
+    drafters = {run["drafter"] for run in json.loads(done.stdout)["runs"]}
+    heads = {"head:smollm2-135m/eagle3", "head:smollm2-135m/medusa"}
+    assert drafters == {"none", "auto", "suffix", "lookup", "skip", "draft:smollm2-135m/draft", *heads}
+
+
 def test_a_simulated_drafter_is_called_one_everywhere(tiny: Path, tmp_path: Path) -> None:
     done = forerun(
         "bench", "-m", tiny, *QUICK, "--workloads", "code", "--simulate-acceptance", 1, "--ignore-end",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from forerun.cli.drafters import drafters_for
 from forerun.cli.options import (
     FiniteRange,
     dtype_option,
@@ -24,7 +25,6 @@ from forerun.cli.progress import LateProgress
 from forerun.cli.streams import say
 from forerun.errors import CheckFailed, InputError
 from forerun.files import check_writable, write_whole
-from forerun.roster import split_cascade
 from forerun.words import counted
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ COST_WIDTHS = (1, 2, 4, 8, 12, 16)
     "--drafters",
     default="auto",
     metavar="NAME[,NAME]",
-    help="Drafters to run besides plain decoding; + makes a cascade, such as suffix+skip:8.",
+    help="Drafters to run besides plain decoding; + makes a cascade, such as suffix+skip:8; all: every one"
+    " that the model can use.",
 )
 @click.option(
     "--workloads",
@@ -217,13 +218,9 @@ def _temperatures(text: str) -> list[float]:
 def _own(engine: Engine, drafters: str, acceptance: float | None) -> list[Contestant]:
     from forerun.bench.contest import Own
 
-    names = ["none"]
-    for part in filter(None, (part.strip() for part in drafters.split(","))):
-        name = ",".join(split_cascade(part))
-        if name not in names:
-            engine.check_drafter(name)
-            names.append(name)
-    found: list[Contestant] = [Own(engine, name) for name in names]
+    parts = [part.strip() for part in drafters.split(",") if part.strip()]
+    names = [name for name in drafters_for(engine, parts) if name != "none"]
+    found: list[Contestant] = [Own(engine, name) for name in ("none", *names)]
     if acceptance is not None:
         found.append(Own(engine, f"simulated:{acceptance:g}", acceptance))
     return found

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from forerun.cli.drafters import drafters_for
 from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option, prompts_option
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
-from forerun.roster import split_cascade
 from forerun.words import counted
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Search:
         seconds: float,
     ) -> None:
         self._model = model
-        self._drafters = [",".join(split_cascade(name)) for name in drafters]
+        self._drafters = drafters
         self._sizes = sizes
         self._dtypes = dtypes
         self._threads = threads
@@ -220,10 +220,9 @@ class Search:
             self._settings = [self._again(setting) for setting in reversed(self._settings)][::-1]
         best = min(self._settings, key=lambda setting: setting.one + setting.eight)
         engine = self._load(best.dtype, best.threads)
-        named = [engine.auto.drafter if name == "auto" else name for name in self._drafters]
+        named = drafters_for(engine, self._drafters)
+        named = [engine.auto.drafter if name == "auto" else name for name in named]
         self._drafters = list(dict.fromkeys(named))
-        for name in self._drafters:
-            engine.check_drafter(name)
         self._prompts = [
             p for p in self._prompts if len(encoded(engine, p)) + self._max_tokens <= engine.context
         ]

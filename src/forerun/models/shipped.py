@@ -26,6 +26,11 @@ def siblings(name: str) -> list[str]:
     return sorted(one for one in names if one.startswith(f"{model}/") and shipped(one))
 
 
+def shipped_drafts() -> list[str]:
+    """The names of the package's draft models."""
+    return sorted(short_name(file) for file in FOLDER.glob(f"*/*/{DRAFT_FILE}"))
+
+
 def drafting_file(path: Path) -> Path:
     """The draft model in a folder, if it holds one; `path` itself otherwise."""
     return path / DRAFT_FILE if (path / DRAFT_FILE).is_file() else path

@@ -1,0 +1,33 @@
+"""Lists of drafters that a command is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from forerun.errors import InputError
+from forerun.roster import all_drafters, split_cascade
+
+if TYPE_CHECKING:
+    from forerun.engine import Engine
+
+
+def drafters_for(engine: Engine, names: Sequence[str]) -> list[str]:
+    """Each once and checked, cascades with commas; "all" stands for every one that the engine can use.
+
+    Raises:
+        InputError: one cannot be used.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        if name != "all":
+            drafter = ",".join(split_cascade(name))
+            engine.check_drafter(drafter)
+            found[drafter] = None
+            continue
+        for drafter in all_drafters(engine.backend.config):
+            with suppress(InputError):
+                engine.check_drafter(drafter)
+                found[drafter] = None
+    return list(found)
