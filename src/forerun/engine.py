@@ -30,6 +30,7 @@ from forerun.errors import InputError
 from forerun.models.memory import STAGED_ROWS, SUFFIX_BYTES
 from forerun.models.sequence import Rule, verify_together
 from forerun.models.sequence import Sequence as TargetSequence
+from forerun.own_drafter import OwnDrafter
 from forerun.planning import Allowance
 from forerun.request import Request
 from forerun.roster import Circumstances, DraftLoader, Roster, check_names
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
     from forerun.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
-
-OF_A_DRAFTER = ("name", "taps", "begin", "propose", "observe", "truncate")
-"""What `core.protocols.Drafter` asks of one of the caller's own."""
 
 MOST_REMEMBERED = 2_000_000
 """Tokens of texts to remember: about 200 MB."""
@@ -329,23 +327,12 @@ class Engine:
         """The drafter that a call means, and its guesses a step (None: as many as pay)."""
         chosen = self.drafter if drafter is None else drafter
         if not isinstance(chosen, str):
-            self._check_own(chosen)
+            config = self.backend.config
+            return OwnDrafter(chosen, config.layers, config.vocab_size), self.draft_tokens
         if chosen != "auto":
             return chosen, self.draft_tokens
         guesses = self.auto.draft_tokens if self.draft_tokens is None else self.draft_tokens
         return self.auto.drafter, guesses
-
-    def _check_own(self, drafter: object) -> None:
-        """Refuse what is no drafter, or reads hidden states that there are not."""
-        if isinstance(drafter, type) or not all(hasattr(drafter, part) for part in OF_A_DRAFTER):
-            refuse("drafter", drafter, f"a name, or an object with {', '.join(OF_A_DRAFTER)}")
-        if not isinstance(name := getattr(drafter, "name", None), str) or not name:
-            raise InputError(f"the drafter's name is {name!r}; it must be a text")
-        taps, layers = getattr(drafter, "taps", None), self.backend.config.layers
-        if not isinstance(taps, tuple) or any(type(tap) is not int or not 0 <= tap <= layers for tap in taps):
-            raise InputError(
-                f"the drafter's taps are {taps!r}; they must be a tuple of numbers from 0 to {layers}"
-            )
 
     def _target(
         self, rule: Rule, taps: tuple[int, ...], capacity: int, after: Stream | None

@@ -86,10 +86,10 @@ class Request:
             return chosen_by
         return ConstrainedRule(chosen_by, self.constraint, pipeline.forbidden)
 
-    def ranker(self) -> Ranker:
-        """What turns a draft model's logits into candidates."""
+    def ranker(self, drafter: str) -> Ranker:
+        """What turns the logits of the draft model behind a drafter's name into candidates."""
         ranks = (FusedCoupledRanker if self._coupled else FusedDrawingRanker)(
-            self._pipeline(), self.seed, self._vocab_size
+            self._pipeline(), self.seed, self._vocab_size, model=f"drafter {drafter}"
         )
         return ranks if self.constraint is None else ConstrainedRanker(ranks, self.constraint)
 

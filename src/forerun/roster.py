@@ -78,13 +78,13 @@ class Circumstances:
 
     Attributes:
         longest: tokens that the text may come to have.
-        ranker: makes what turns a draft model's logits into candidates (each needs one of its own).
+        ranker: makes what turns the logits of the draft model behind this name into candidates.
         core_settings: makes what a drafting head needs for the same.
         pace: makes what decides how deep a drafter of this name is asked; None: as deep as may be.
     """
 
     longest: int
-    ranker: Callable[[], Ranker]
+    ranker: Callable[[str], Ranker]
     core_settings: Callable[[], _core.SamplingSettings]
     pace: Callable[[str], Pace] | None = None
 
@@ -168,7 +168,7 @@ class Roster:
         backend, part = self._guide(name)
         capacity = min(circumstances.longest, backend.config.context)
         guide = Guide(backend, capacity, part)
-        drafter = ModelDrafter(guide, circumstances.ranker(), name.partition(":")[0])
+        drafter = ModelDrafter(guide, circumstances.ranker(name), name.partition(":")[0])
         if circumstances.pace is None:
             return drafter
         return PacedDrafter(drafter, circumstances.pace(drafter.name))

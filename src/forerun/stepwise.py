@@ -102,7 +102,8 @@ class SpeculativeEngine:
         own = Pipeline(params, vocab_size, engine.end_tokens, prompt_length)
         coupled = params.acceptance == "coupled"
         rule = (FusedCoupledRule if coupled else FusedRejectionRule)(pipeline, seed)
-        ranker = (FusedCoupledRanker if coupled else FusedDrawingRanker)(own, seed, vocab_size)
+        ranks = FusedCoupledRanker if coupled else FusedDrawingRanker
+        ranker = ranks(own, seed, vocab_size, model="the draft model")
         capacity = engine.context + self._lookahead + 1
         self._target = TargetSequence(engine.backend, rule, context=engine.context, capacity=capacity)
         draft = self._draft.backend

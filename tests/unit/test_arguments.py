@@ -14,6 +14,7 @@ from test_api import ENGINE, TOKENIZER
 import forerun
 from conformance.tiny_model import TinyBackend
 from forerun import InputError, SamplingParams, SpeculativeEngine
+from forerun.core.tree import DraftTree
 from forerun.drafters.lookup import LookupDrafter
 from forerun.engine import Engine
 
@@ -49,6 +50,11 @@ def proposing(tree: Any) -> LookupDrafter:
     drafter = LookupDrafter()
     drafter.propose = lambda budget: tree  # type: ignore[method-assign]
     return drafter
+
+
+def drawing(proposal: Any) -> LookupDrafter:
+    """A drafter that says it drew its guess from this."""
+    return proposing(DraftTree([1, 2], [-1, 0], proposals={0: np.array(proposal, dtype=np.float64)}))
 
 
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
@@ -100,6 +106,17 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "drafter of no layer": (lambda: ANY.generate("a", drafter=reading((0, 99))), "taps are (0, 99)"),
     "drafter of no tuple": (lambda: ANY.generate("a", drafter=reading(None)), "taps are None"),
+    "proposal no number": (
+        lambda: ANY.generate("a", drafter=drawing([np.nan, *[0.04] * 23])),
+        "drafter 'lookup': its proposal at node 0 has probabilities that are not finite",
+    ),
+    "proposal infinite": (lambda: ANY.generate("a", drafter=drawing([np.inf] * 24)), "are not finite"),
+    "proposal below 0": (
+        lambda: ANY.generate("a", drafter=drawing([-0.5, 1.5, *[0.0] * 22])),
+        "has a negative probability, -0.5",
+    ),
+    "proposal of logits": (lambda: ANY.generate("a", drafter=drawing([2.0] * 24)), "add up to 48; they must"),
+    "proposal too short": (lambda: ANY.generate("a", drafter=drawing([1.0])), "is over 1 token; the model"),
     "drafter an array": (lambda: ANY.check_drafter(np.zeros(0)), "drafter is of type ndarray"),
     "drafter unknown": (lambda: ANY.check_drafter("sufix"), "eagle:DIR, eagle3:DIR, medusa:DIR"),
     "decode None": (lambda: ANY.tokenizer.decode(None), "a list of token ids is needed, not None"),

@@ -5,19 +5,21 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from conformance.tiny_cpu import tiny_cpu_backend
-from forerun import _core
+from forerun import SamplingParams, _core, load
 from forerun.backends.cpu import load_backend
-from forerun.errors import InputError
+from forerun.errors import ForerunError, InputError
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.heads import open_head
 from forerun.weights.tensor import KINDS, Tensor
 from support.heads import Sizes, TinyHead
 from support.random_models import as_kind, random_checkpoint, random_config
+from support.tiny import Tiny, write_tiny_gguf
 
 NUMBERS = {"F32": "<f", "F16": "<e", "BF16": "<f"}  # bfloat16: a float's upper half
 NUMBERS_IN_BLOCKS = {  # byte of a block -> what is there is a float16
@@ -113,3 +115,26 @@ def test_a_head(tmp_path: Path, family: str, name: str) -> None:
     with pytest.raises(InputError, match="not finite") as caught:
         TARGET.load_head(head)
     assert str(tmp_path / "bad") in str(caught.value)
+
+
+class Loud(Tiny):
+    """Its weights are finite; what they are multiplied to is not."""
+
+    def weights(self) -> dict[str, np.ndarray]:
+        found = super().weights()
+        name = "layers.1.mlp.down_proj.weight"
+        return {**found, name: np.copysign(np.float32(3e38), found[name])}
+
+
+@pytest.mark.parametrize("acceptance", ["coupled", "rejection"])
+@pytest.mark.parametrize("regex", [None, "[a-z]+"])
+def test_logits_that_overflow_are_told_with_their_model(
+    acceptance: Literal["coupled", "rejection"], regex: str | None, tmp_path: Path
+) -> None:
+    sound, loud = write_tiny_gguf(tmp_path / "a.gguf"), write_tiny_gguf(tmp_path / "b.gguf", Loud())
+    params = SamplingParams(max_tokens=3, acceptance=acceptance, regex=regex, seed=1, temperature=1)
+    engine = load(str(sound), drafter="none")
+    with pytest.raises(ForerunError, match=rf"^drafter draft:{loud} computed a logit that is not a number"):
+        engine.generate("hello", params, drafter=f"draft:{loud}")
+    with pytest.raises(ForerunError, match=r"^the model computed a logit that is not a number"):
+        load(str(loud), drafter="none").generate("hello", params)

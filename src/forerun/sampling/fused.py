@@ -22,6 +22,9 @@ class _Fused:
         kernels: an instruction set by name; the machine's best by default.
     """
 
+    _model = "the model"
+    """Whose logits they are."""
+
     def __init__(self, pipeline: Pipeline, seed: int, kernels: str = "") -> None:
         self._pipeline = pipeline
         self._chooser = new_chooser(pipeline, seed, kernels)
@@ -32,7 +35,7 @@ class _Fused:
         Raises:
             ForerunError: nothing is allowed, or a logit is not a number.
         """
-        first_best(self._pipeline.processed(logits, history, path, allowed))
+        first_best(self._pipeline.processed(logits, history, path, allowed), self._model)
 
 
 class _FusedRule(_Fused):
@@ -103,11 +106,21 @@ class _FusedRanker(_Fused):
         seed: the target's.
         vocab_size: the target's.
         kernels: an instruction set by name; the machine's best by default.
+        model: whose logits they are, for messages.
     """
 
-    def __init__(self, pipeline: Pipeline, seed: int, vocab_size: int, kernels: str = "") -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        seed: int,
+        vocab_size: int,
+        kernels: str = "",
+        *,
+        model: str = "the model",
+    ) -> None:
         super().__init__(pipeline, seed, kernels)
         self._vocab_size = vocab_size
+        self._model = model
 
     def rank(
         self, logits: Floats, history: Ints, path: list[int], count: int, allowed: Bits | None = None

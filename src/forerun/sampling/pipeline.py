@@ -149,15 +149,15 @@ class Pipeline:
         logits[used] -= np.float32(self.params.presence_penalty)
 
 
-def first_best(scores: Floats | Doubles) -> int:
-    """The lowest id among those with the highest score.
+def first_best(scores: Floats | Doubles, model: str = "the model") -> int:
+    """The lowest id among those with the highest score. `model`: whose scores they are.
 
     Raises:
         ForerunError: not a number among the scores, or every token forbidden.
     """
     best = int(scores.argmax())
     if np.isnan(scores[best]):
-        raise ForerunError("the model computed a logit that is not a number; its weights may be damaged")
+        raise ForerunError(f"{model} computed a logit that is not a number; its weights may be damaged")
     if np.isneginf(scores[best]):
         raise ForerunError("every token is forbidden; loosen banned_tokens, allowed_tokens or min_tokens")
     return best
