@@ -45,13 +45,15 @@ class Job {
       const int part = (me.thread + i) % parts_;
       std::atomic<int64_t>& taken = counters[part].n;
       const int64_t first = part_begin(part, total, piece), last = part_begin(part + 1, total, piece);
+      int64_t did = 0;
       while (first + taken.load(std::memory_order_relaxed) < last) {
         const int64_t begin = first + taken.fetch_add(piece, std::memory_order_relaxed);
         if (begin >= last) break;
         const int64_t end = begin + piece < last ? begin + piece : last;
         body(begin, end);
-        done.fetch_add(end - begin, std::memory_order_release);
+        did += end - begin;
       }
+      if (did > 0) done.fetch_add(did, std::memory_order_release);  // once: the counter's way from core to core is long
     }
     meanwhile();
     wait_for(done, total);
