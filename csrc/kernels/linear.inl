@@ -114,7 +114,7 @@ struct Weights8 {
   inline void load_from(const uint8_t* p) {
     for (int s = 0; s < 8; s++) step[s] = load_w8(p + 64 * s);
   }
-  static inline const int32_t* start(const RowPair& x, int g) { return &x.start8[g]; }
+  static inline const int32_t* start(const RowGroup& x) { return &x.start8; }
 };
 struct Weights4 {
   static constexpr Format kFormat = Format::q4;
@@ -122,7 +122,7 @@ struct Weights4 {
   inline void load_from(const uint8_t* p) {
     for (int s = 0; s < 4; s++) load_w4(p + 64 * s, step[2 * s], step[2 * s + 1]);
   }
-  static inline const int32_t* start(const RowPair& x, int g) { return &x.start4[g]; }
+  static inline const int32_t* start(const RowGroup& x) { return &x.start4; }
 };
 
 // kMin: outputs have offsets; kHalves: each half of a group has its own scales.
@@ -132,73 +132,66 @@ struct GroupTiles {
   static constexpr int tiles_for(int) { return 1; }
   static constexpr PairLayout kLayout = pair_layout(Weights::kFormat, kMin, kHalves ? kGroup / 2 : kGroup);
 
-  // A pair of groups of a block of rows.
-  struct Inputs {
-    const char* first;
-    size_t stride;
-    inline const RowPair& row(int m) const { return *reinterpret_cast<const RowPair*>(first + m * stride); }
-    // Whether any row's group is refined. Those that are not have zeros left over, which change nothing.
-    template <int M>
-    inline bool refined(int g) const {
-      unsigned any = 0;
-      for (int m = 0; m < M; m++) any |= row(m).refined[g];
-      return any != 0;
-    }
-  };
-
-  // Steps [kBegin, kEnd) of group g for rows [m, m + L) in lockstep, so that their chains of additions overlap.
-  template <int L, int kBegin, int kEnd>
-  static inline void add_rows(Inputs x, int g, int m, const Weights& w, vf scale, vf* acc) {
-    const auto start = [g](const RowPair& r) { return kHalves ? &r.start8_half[g][kBegin / 4] : Weights::start(r, g); };
+  // Steps [kBegin, kEnd) of a group for rows [m, m + L) in lockstep, so that their chains of additions overlap. row(m): the row's group.
+  template <int L, int kBegin, int kEnd, class Row>
+  static inline void add_rows(Row row, int m, const Weights& w, vf scale, vf* acc) {
+    const auto start = [](const RowGroup& r) { return kHalves ? &r.start8_half[kBegin / 4] : Weights::start(r); };
     decltype(begin_sum(w.step[0], nullptr)) sum[L];
-    for (int j = 0; j < L; j++) sum[j] = begin_sum(w.step[0], start(x.row(m + j)));
+    for (int j = 0; j < L; j++) sum[j] = begin_sum(w.step[0], start(row(m + j)));
     FORERUN_UNROLL for (int s = kBegin; s < kEnd; s++)
-      for (int j = 0; j < L; j++) sum[j] = dot4(sum[j], w.step[s], x.row(m + j).q[g] + 4 * s);
+      for (int j = 0; j < L; j++) sum[j] = dot4(sum[j], w.step[s], row(m + j).q + 4 * s);
     for (int j = 0; j < L; j++) {
-      const RowPair& r = x.row(m + j);
-      acc[m + j] = fma(to_float(end_sum(sum[j], start(r))), mul(scale, set1(r.scale[g])), acc[m + j]);
+      const RowGroup& r = row(m + j);
+      acc[m + j] = fma(to_float(end_sum(sum[j], start(r))), mul(scale, set1(r.scale)), acc[m + j]);
     }
   }
 
   // The same for rows [m, M), as many in lockstep as registers allow.
-  template <int M, int m, int kBegin, int kEnd>
-  static inline void add_all(Inputs x, int g, const Weights& w, const uint8_t* scales, vf* acc) {
+  template <int M, int m, int kBegin, int kEnd, class Row>
+  static inline void add_all(Row row, const Weights& w, const uint8_t* scales, vf* acc) {
     constexpr int blocks = (M - m + kLockstep - 1) / kLockstep, L = (M - m + blocks - 1) / blocks;
-    add_rows<L, kBegin, kEnd>(x, g, m, w, load_f16(reinterpret_cast<const uint16_t*>(scales)), acc);
-    if constexpr (m + L < M) add_all<M, m + L, kBegin, kEnd>(x, g, w, scales, acc);
+    add_rows<L, kBegin, kEnd>(row, m, w, load_f16(reinterpret_cast<const uint16_t*>(scales)), acc);
+    if constexpr (m + L < M) add_all<M, m + L, kBegin, kEnd>(row, w, scales, acc);
   }
 
-  template <int M>
-  static inline void add_group(const uint8_t* weights, const uint8_t* scales, Inputs x, int g, vf* acc) {
+  // Group g of a pair whose weights lie at p.
+  template <int M, class Row>
+  static inline void add_group(const uint8_t* p, int g, Row row, vf* acc) {
+    const uint8_t* scales = p + kLayout.scales + g * kLayout.scales_of_group;
     Weights w;
-    w.load_from(weights);
-    add_all<M, 0, 0, kHalves ? 4 : 8>(x, g, w, scales, acc);
-    if (kHalves) add_all<M, 0, 4, 8>(x, g, w, scales + kTile * 2, acc);
+    w.load_from(p + g * kLayout.group_weights);
+    add_all<M, 0, 0, kHalves ? 4 : 8>(row, w, scales, acc);
+    if (kHalves) add_all<M, 0, 4, 8>(row, w, scales + kTile * 2, acc);
+  }
+
+  // What the first eight bits of a row's refined groups left over. tile: its weights, which are near now.
+  static inline vf add_rest(const char* row, int inputs, const uint8_t* tile, vf acc) {
+    for (const RestGroup* rest = rest_of(row, inputs); rest->group >= 0; rest++)
+      add_group<1>(tile + rest->group / 2 * kLayout.bytes, rest->group % 2, [rest](int) -> const RowGroup& { return rest->kept; }, &acc);
+    return acc;
   }
 
   template <int M>
   static void run(Block b, int tiles) {
-    const uint8_t* p = b.w.data + b.tile * b.w.tile_bytes;
     const int pairs = pairs_of(b.w.inputs);
     for (; tiles > 0; tiles--, b.tile++, b.y += kTile) {
+      const uint8_t *tile = b.w.data + b.tile * b.w.tile_bytes, *p = tile;
+      const char* x = b.rows;
+      const auto pair = [&](int m) -> const RowPair& { return *reinterpret_cast<const RowPair*>(x + m * b.row_stride); };
       vf acc[M];
       for (int m = 0; m < M; m++) acc[m] = zero();
-      Inputs x{b.rows, b.row_stride};
-      for (int i = 0; i < pairs; i++, p += kLayout.bytes, x.first += sizeof(RowPair)) {
+      for (int i = 0; i < pairs; i++, p += kLayout.bytes, x += sizeof(RowPair)) {
         // The machine itself keeps up with 8-bit weights for one row.
         if (M > 1 || Weights::kFormat == Format::q4) prefetch(p, kLayout.bytes, 6144);
-        for (int g = 0; g < 2; g++) {
-          const uint8_t *weights = p + g * kLayout.group_weights, *scales = p + kLayout.scales + g * kLayout.scales_of_group;
-          Inputs part = x;
-          for (int left = x.template refined<M>(g) ? 2 : 1; left > 0; left--, part.first += pairs * sizeof(RowPair))
-            add_group<M>(weights, scales, part, g, acc);
-        }
+        for (int g = 0; g < 2; g++)
+          add_group<M>(p, g, [&](int m) -> const RowGroup& { return pair(m).group[g]; }, acc);
         if (!kMin) continue;
         const vb offsets = load_pairs(reinterpret_cast<const uint16_t*>(p + kLayout.offsets));
-        for (int m = 0; m < M; m++) acc[m] = dot2(acc[m], offsets, pair_of(&x.row(m).sum, 0));
+        for (int m = 0; m < M; m++) acc[m] = dot2(acc[m], offsets, pair_of(&pair(m).sum, 0));
       }
       const vf unit = set1(b.w.unit[b.tile]);
-      for (int m = 0; m < M; m++) finish_tile(b, m, 0, mul(acc[m], unit));
+      for (int m = 0; m < M; m++) store(b.y + m * b.ldy, acc[m]);  // sums leave their registers before rows are counted
+      for (int m = 0; m < M; m++) finish_tile(b, m, 0, mul(add_rest(row_at(b, m), b.w.inputs, tile, load(b.y + m * b.ldy)), unit));
     }
   }
 };

@@ -11,7 +11,8 @@ static RowKind row_kind(Format format) {
 }
 
 static size_t row_bytes(RowKind kind, int inputs) {
-  if (kind == RowKind::q8) return (static_cast<size_t>(pairs_of(inputs)) * 2 * sizeof(RowPair) + 63) / 64 * 64;
+  const size_t pairs = static_cast<size_t>(pairs_of(inputs));
+  if (kind == RowKind::q8) return (pairs * sizeof(RowPair) + (2 * pairs + 1) * sizeof(RestGroup) + 63) / 64 * 64;
   const size_t padded = static_cast<size_t>((inputs + kGroup - 1) / kGroup) * kGroup;
   return padded * (kind == RowKind::bf16 ? 2 : 4);
 }
@@ -19,17 +20,15 @@ static size_t row_bytes(RowKind kind, int inputs) {
 // --- 8 bits ----------------------------------------------------------------------------------------------------------
 
 // Inputs in units of a scale, given with its inverse; returns the sum of what they became.
-static inline float keep_group(vf low, vf high, float scale, float inverse, RowPair& pair, int g) {
-  int8_t* q = pair.q[g];
-  store_s8(q, mul(low, set1(inverse)));
-  store_s8(q + kLanes, mul(high, set1(inverse)));
-  const int32_t sums[2] = {sum_s8(q), sum_s8(q + kLanes)};
+static inline float keep_group(vf low, vf high, float scale, float inverse, RowGroup& kept) {
+  store_s8(kept.q, mul(low, set1(inverse)));
+  store_s8(kept.q + kLanes, mul(high, set1(inverse)));
+  const int32_t sums[2] = {sum_s8(kept.q), sum_s8(kept.q + kLanes)};
   const int32_t bias = kBiased8 ? -128 : 0;
-  pair.scale[g] = scale;
-  pair.refined[g] = 0;
-  pair.start4[g] = -8 * (sums[0] + sums[1]);
-  pair.start8[g] = bias * (sums[0] + sums[1]);
-  for (int h = 0; h < 2; h++) pair.start8_half[g][h] = bias * sums[h];
+  kept.scale = scale;
+  kept.start4 = -8 * (sums[0] + sums[1]);
+  kept.start8 = bias * (sums[0] + sums[1]);
+  for (int h = 0; h < 2; h++) kept.start8_half[h] = bias * sums[h];
   return static_cast<float>(sums[0] + sums[1]) * scale;
 }
 
@@ -43,7 +42,7 @@ static inline void quantise_group(vf low, vf high, RowPair& pair, int g) {
   const float top = bits_to_f32(static_cast<uint32_t>(top_magnitude(low, high)));
   const bool finite = top < 1e36f;
   const float held = finite && top > 1e-30f ? top : 1e-30f;
-  keep_sum(keep_group(low, high, finite ? held / 127.0f : __builtin_nanf(""), 127.0f / held, pair, g), pair, g);
+  keep_sum(keep_group(low, high, finite ? held / 127.0f : __builtin_nanf(""), 127.0f / held, pair.group[g]), pair, g);
 }
 
 // A group of inputs, with zeros behind the row's end.
@@ -61,24 +60,22 @@ static inline Halves load_group(const float* x, int left) {
 // scale get eight bits more, for what the first eight leave over.
 static void refine(const float* x, int inputs, void* row) {
   RowPair* pairs = static_cast<RowPair*>(row);
-  RowPair* rest = pairs + pairs_of(inputs);
+  RestGroup* rest = rest_of(row, inputs);
   const int groups = (inputs + kGroup - 1) / kGroup;
   float sum = 0.0f;
-  for (int g = 0; g < groups; g++) sum += pairs[g / 2].scale[g % 2];
+  for (int i = 0; i < pairs_of(inputs); i++) sum += pairs[i].group[0].scale + pairs[i].group[1].scale;
   const float coarse = 2.0f * sum / static_cast<float>(groups);
-  __builtin_memset(rest, 0, sizeof(RowPair) * pairs_of(inputs));
   for (int g = 0; g < groups; g++) {
-    RowPair& pair = pairs[g / 2];
-    const float scale = pair.scale[g % 2];
+    const RowGroup& kept = pairs[g / 2].group[g % 2];
+    const float scale = kept.scale;
     if (!(scale > coarse)) continue;
     const Halves all = load_group(x + g * kGroup, inputs - g * kGroup);
-    const int8_t* q = pair.q[g % 2];
-    const vf low = sub(all.low, mul(load_s8(q), set1(scale))), high = sub(all.high, mul(load_s8(q + kLanes), set1(scale)));
-    const float kept = static_cast<float>(pair.start4[g % 2] / -8) * scale;
-    const float more = keep_group(low, high, scale / 254.0f, 254.0f / scale, rest[g / 2], g % 2);
-    pair.refined[g % 2] = 1;
-    keep_sum(kept + more, pair, g % 2);
+    const vf low = sub(all.low, mul(load_s8(kept.q), set1(scale))), high = sub(all.high, mul(load_s8(kept.q + kLanes), set1(scale)));
+    const float more = keep_group(low, high, scale / 254.0f, 254.0f / scale, rest->kept);
+    keep_sum(static_cast<float>(kept.start4 / -8) * scale + more, pairs[g / 2], g % 2);
+    rest++->group = g;
   }
+  rest->group = -1;
 }
 
 // --- all kinds -------------------------------------------------------------------------------------------------------
@@ -97,7 +94,9 @@ static void prepare(RowKind kind, const float* x, int inputs, int begin, int end
       store(static_cast<float*>(row) + g * kGroup + kLanes, high);
     }
   }
-  if (kind == RowKind::q8 && end == inputs && groups % 2) quantise_group(zero(), zero(), static_cast<RowPair*>(row)[groups / 2], 1);
+  if (kind != RowKind::q8 || end < inputs) return;
+  if (groups % 2) quantise_group(zero(), zero(), static_cast<RowPair*>(row)[groups / 2], 1);
+  rest_of(row, inputs)->group = -1;
 }
 
 }  // namespace FORERUN_ISA

@@ -110,8 +110,9 @@ void test_prepare(const Pair& pair, reference::Generator& random, int inputs) {
       std::vector<float> kept;
       for (int i = 0; i < pairs_of(inputs); i++)
         for (int g = 0; g < 2; g++) {
-          kept.insert(kept.end(), row[i].q[g], row[i].q[g] + kGroup);
-          kept.insert(kept.end(), {row[i].scale[g], float(row[i].start4[g])});
+          const RowGroup& group = row[i].group[g];
+          kept.insert(kept.end(), group.q, group.q + kGroup);
+          kept.insert(kept.end(), {group.scale, float(group.start4)});
         }
       return kept;
     });
