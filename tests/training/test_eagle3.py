@@ -257,6 +257,54 @@ def test_what_is_no_start(model: Path, written: Path, tmp_path: Path) -> None:
         train(replace(first, draft_vocabulary=100), nothing, nothing)
 
 
+def test_weights_are_enough_to_begin_from(model: Path, written: Path, tmp_path: Path) -> None:
+    """Going on takes all of a checkpoint."""
+
+    def nothing(*_: object) -> None:
+        pass
+
+    first = job(model, tmp_path / "first", written, 0.1)
+    train(first, nothing, nothing)
+    whole = torch.load(first.folder / CHECKPOINT, weights_only=True)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    torch.save({"module": whole["module"], "about": whole["about"]}, bare / CHECKPOINT)
+    train(replace(first, folder=tmp_path / "fresh", start=bare), nothing, nothing)
+    with pytest.raises(InputError, match=r"cannot go on from .*: it lacks counts, optimizer, progress"):
+        train(replace(first, folder=bare), nothing, nothing)
+    for lack in ("module", "about"):
+        torch.save({name: part for name, part in whole.items() if name != lack}, bare / CHECKPOINT)
+        with pytest.raises(InputError, match=f"cannot begin from .*: it lacks {lack}"):
+            train(replace(first, folder=tmp_path / "other", start=bare), nothing, nothing)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "says"),
+    [
+        ("progress", {"epoch": 1, "speed": 2}, "cannot go on"),
+        ("progress", [], "lacks progress"),
+        ("optimizer", {}, "cannot go on"),
+        ("module", {}, "draft vocabulary"),
+        ("module", {"vocabulary": torch.arange(10**6, 10**6 + 250)}, "draft vocabulary"),
+        ("module", {"vocabulary": torch.arange(250), 3: 4}, "other sizes"),
+        ("about", {}, "other settings"),
+        ("counts", [5, 5], "a training on 2 folders of data, not on 1"),
+    ],
+)
+def test_damaged_checkpoints(
+    model: Path, written: Path, tmp_path: Path, part: str, value: object, says: str
+) -> None:
+    def nothing(*_: object) -> None:
+        pass
+
+    first = job(model, tmp_path, written, 0.1)
+    train(first, nothing, nothing)
+    whole = torch.load(tmp_path / CHECKPOINT, weights_only=True)
+    torch.save({**whole, part: value}, tmp_path / CHECKPOINT)
+    with pytest.raises(InputError, match=says):
+        train(first, nothing, nothing)
+
+
 def test_two_trainings_in_one_folder(model: Path, written: Path, tmp_path: Path) -> None:
     one = job(model, tmp_path, written, 0.1)
 

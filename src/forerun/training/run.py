@@ -28,6 +28,7 @@ from forerun.training.means import KeptMeans
 from forerun.training.medusa import Medusa
 from forerun.training.speedup import Costs
 from forerun.training.trainer import Figures, Progress, Settings, Trainer, load_weights, read_checkpoint
+from forerun.words import counted
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,13 @@ def _train(
     state = read_checkpoint(job.folder)
     stores = open_to_read(job.data, config.hidden_size, config.layers, config.vocab_size)
     recorder = None if job.target is None else Recorder(job.target)
-    data = Conversations(stores, state["counts"] if state else None, recorder=recorder)
+    counts = None if state is None else state["counts"]
+    if counts is not None and [type(count) for count in counts] != [int] * len(stores):
+        raise InputError(
+            f"{job.folder} holds a training on {counted(len(counts), 'folder')} of data, not on "
+            f"{len(stores)}; go on with the same --data, or elsewhere"
+        )
+    data = Conversations(stores, counts, recorder=recorder)
     if not data.training:
         raise InputError("the data holds no conversation to train on; write more")
     torch.manual_seed(job.settings.seed)
@@ -149,7 +156,7 @@ def _kept(job: Job, data: Conversations, width: int, fresh: bool) -> KeptMeans |
 
 def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[str, Any] | None) -> Any:
     if state is not None:
-        vocabulary = state["module"]["vocabulary"]
+        vocabulary = _vocabulary(state, job.folder, checkpoint.config.vocab_size)
     else:
         counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
         vocabulary = most_frequent(counts, job.draft_vocabulary)
@@ -176,13 +183,25 @@ def most_frequent(counts: torch.Tensor, size: int) -> torch.Tensor:
     return counts.sort(descending=True, stable=True).indices[:size].sort().values
 
 
+def _vocabulary(state: dict[str, Any], folder: Path, size: int) -> torch.Tensor:
+    """The draft vocabulary of a training that is gone on with, int64 [n]; the target has `size` tokens."""
+    found = state["module"].get("vocabulary")
+    fine = isinstance(found, torch.Tensor) and found.dtype == torch.int64 and found.ndim == 1
+    if not fine or not len(found) or not 0 <= int(found.min()) <= int(found.max()) < size:
+        raise InputError(
+            f"cannot go on from the training in {folder}: its draft vocabulary is not the model's"
+        )
+    return found
+
+
 def _start(folder: Path, kind: str) -> dict[str, Any]:
-    """The weights of an earlier training of this kind."""
-    state = read_checkpoint(folder)
+    """The weights of an earlier training of this kind: of its checkpoint nothing else is needed."""
+    state = read_checkpoint(folder, ("module", "about"), "begin")
     if state is None:
         raise InputError(f"{folder} holds no training to begin from")
-    if state["about"]["kind"] != kind:
-        raise InputError(f"{folder} holds a training of {state['about']['kind']}, not of {kind}")
+    other = state["about"].get("kind")
+    if other != kind:
+        raise InputError(f"{folder} holds a training of {other}, not of {kind}")
     weights: dict[str, Any] = state["module"]
     return weights
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
@@ -20,6 +20,9 @@ from forerun.training.batches import Batch, Conversations, Place, in_batches
 from forerun.training.means import KeptMeans
 
 CHECKPOINT = "checkpoint.pt"
+PARTS = {"module": dict, "optimizer": dict, "progress": dict, "counts": list, "about": dict}
+"""Of a checkpoint, with their types."""
+
 WARM_UP = 0.02
 """The share of the budget in which the learning rate rises."""
 
@@ -251,15 +254,18 @@ class Trainer:
         """Go on from a checkpoint's state.
 
         Raises:
-            InputError: it is of another training.
+            InputError: it is of another training, or damaged.
         """
         if state["about"] != self.about:
             raise InputError(
                 f"{self.folder} holds a training with other settings; go on with those, or elsewhere"
             )
         load_weights(self.module, state["module"], self.folder)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.at = Progress(**state["progress"])
+        try:
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.at = Progress(**state["progress"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"cannot go on from {self.folder / CHECKPOINT}: {error}") from error
 
 
 def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], folder: Path) -> None:
@@ -270,26 +276,28 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], folder: Pa
     """
     try:
         module.load_state_dict(weights)
-    except RuntimeError as error:
+    except (RuntimeError, AttributeError, TypeError) as error:
         raise InputError(
             f"{folder} holds a training of other sizes, or for another model; name another folder"
         ) from error
 
 
-def read_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The state that `Trainer.save` wrote, or None.
+def read_checkpoint(
+    folder: Path, parts: Sequence[str] = tuple(PARTS), aim: str = "go on"
+) -> dict[str, Any] | None:
+    """The state that `Trainer.save` wrote, or None. `parts`: what of it is wanted, to this aim.
 
     Raises:
-        InputError: the file is damaged.
+        InputError: the file is damaged, or lacks a part.
     """
     path = folder / CHECKPOINT
     if not path.exists():
         return None
     try:
         state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-        missing = {"module", "optimizer", "progress", "counts", "about"} - state.keys()
+        missing = [part for part in parts if not isinstance(state.get(part), PARTS[part])]
     except Exception as error:  # torch raises many kinds
-        raise InputError(f"cannot go on from {path}: {error}") from error
+        raise InputError(f"cannot {aim} from {path}: {error}") from error
     if missing:
-        raise InputError(f"cannot go on from {path}: it lacks {', '.join(sorted(missing))}")
+        raise InputError(f"cannot {aim} from {path}: it lacks {', '.join(sorted(missing))}")
     return state
