@@ -365,6 +365,8 @@ def test_one_command_from_a_model_to_a_head(
     assert "Held-out" in card
     assert "times the speed of plain decoding" in card
     assert ", expected " in done.stdout
+    assert float(done.stdout.split("served in trees of 8: ")[1]) > least
+    assert "- Where it serves: answers to " in card
     assert ", expected " in done.stderr
     # and it does as well where it serves
     engine = forerun.load(str(model), threads=1, draft_tokens=4)

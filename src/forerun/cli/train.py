@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 GIGABYTE = 1 << 30
 POSITIVE = FiniteRange(0, min_open=True)
+GUESSES = 8
+"""Verified a step where a trained drafter is tried."""
+
 QUIET_SECONDS = 60.0
 """Between two lines where standard error is no terminal."""
 
@@ -189,7 +192,7 @@ def eagle3(wish: Wish, course: Course, unroll: int, layout: Layout) -> None:
 
     One layer, which reads three of the model's hidden states.
     """
-    run(replace(new_job("eagle3", wish, course), steps=unroll, layout=layout))
+    run(wish, replace(new_job("eagle3", wish, course), steps=unroll, layout=layout))
 
 
 @train.command()
@@ -206,7 +209,7 @@ def eagle(wish: Wish, course: Course, layout: Layout) -> None:
 
     One layer, which foretells the model's final hidden state.
     """
-    run(replace(new_job("eagle", wish, course), layout=layout))
+    run(wish, replace(new_job("eagle", wish, course), layout=layout))
 
 
 @train.command()
@@ -228,7 +231,7 @@ def medusa(wish: Wish, course: Course, heads: int, blocks: int, layout: Layout) 
     """
     if layout == "original":
         course = replace(course, draft_vocab=LARGEST_VOCABULARY)
-    run(replace(new_job("medusa", wish, course), heads=heads, blocks=blocks, layout=layout))
+    run(wish, replace(new_job("medusa", wish, course), heads=heads, blocks=blocks, layout=layout))
 
 
 @train.command()
@@ -256,7 +259,7 @@ def draft(wish: Wish, course: Course, hidden: int | None, layers: int, layout: L
     """
     if hidden is not None and hidden % 32:
         raise InputError(f"--hidden is {hidden}; it must be a multiple of 32")
-    run(replace(new_job("draft", wish, course), hidden=hidden, layers=layers, layout=layout))
+    run(wish, replace(new_job("draft", wish, course), hidden=hidden, layers=layers, layout=layout))
 
 
 def new_job(kind: str, wish: Wish, course: Course) -> Job:
@@ -295,7 +298,7 @@ def new_job(kind: str, wish: Wish, course: Course) -> Job:
     )
 
 
-def open_target(wish: Wish) -> Engine:
+def open_target(wish: Wish, draft_tokens: int | None = None) -> Engine:
     """The model that is drafted for."""
     from forerun.cli.options import load_engine
 
@@ -307,6 +310,7 @@ def open_target(wish: Wish) -> Engine:
         context=None,
         threads=wish.threads,
         kernels="",
+        draft_tokens=draft_tokens,
     )
 
 
@@ -315,16 +319,27 @@ def command_line() -> str:
     return shlex.join(["forerun", *sys.argv[1:]])
 
 
-def run(job: Job) -> None:
-    """Train, and say what came of it."""
+def run(wish: Wish, job: Job) -> None:
+    """Train, try the drafter where it serves, and say what came of it."""
+    from forerun.training.run import add_to_card, held_out
     from forerun.training.run import train as train_drafter
+    from forerun.training.served import serve
 
     display = TrainingDisplay()
     with told_if_interrupted(lambda: display.far(job.folder)), display:
         figures = train_drafter(job, display.show, display.tell)
+    engine = open_target(
+        wish, draft_tokens=GUESSES
+    )  # as anybody would load it, now that the drafter is there
+    name = f"{'draft' if job.kind == 'draft' else 'head'}:{job.folder}"
+    with Display("trying it") as trying:
+        served = serve(engine, name, GUESSES, held_out(job), trying)
+    if served is not None:
+        add_to_card(job.folder, served)
     print(
         f"{job.folder}: mean accepted length of chains {figures.mean_accepted_length:.2f} on held-out text"
         + expected(figures.speed_up)
+        + ("" if served is None else f"; served in trees of {GUESSES}: {served.mean_accepted_length:.2f}")
     )
 
 

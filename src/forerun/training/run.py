@@ -26,9 +26,12 @@ from forerun.training.export import Recipe, model_card
 from forerun.training.lock import sole_writer
 from forerun.training.means import KeptMeans
 from forerun.training.medusa import Medusa
+from forerun.training.served import Served
 from forerun.training.speedup import Costs
 from forerun.training.trainer import Figures, Progress, Settings, Trainer, load_weights, read_checkpoint
 from forerun.words import counted
+
+CARD = "MODEL_CARD.md"
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,18 @@ def _train(
     return figures
 
 
+def held_out(job: Job) -> Conversations:
+    """The data that it was trained on, of which a part was kept apart."""
+    config = open_checkpoint(resolve_model(job.model)).config
+    return Conversations(open_to_read(job.data, config.hidden_size, config.layers, config.vocab_size))
+
+
+def add_to_card(folder: Path, served: Served) -> None:
+    """Tell in the model card how the drafter did where it serves."""
+    card = folder / CARD
+    write_whole(card, card.read_text(encoding="utf-8") + served.line())
+
+
 def _kept(job: Job, data: Conversations, width: int, fresh: bool) -> KeptMeans | None:
     """The file that spares later passes over the data a part of their work, if there will be any."""
     if fresh:
@@ -215,4 +230,4 @@ def _save(
         module.save(job.folder)
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     card = model_card(recipe, checkpoint, job.settings, trainer.at, figures, trained)
-    write_whole(job.folder / "MODEL_CARD.md", card)
+    write_whole(job.folder / CARD, card)
