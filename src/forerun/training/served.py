@@ -39,8 +39,8 @@ class Served:
         depths = " ".join(f"{share:.0%}" for share in self.by_depth)
         return (
             f"- Where it serves: answers to {self.answers} held-out requests, at temperature 0, in trees of\n"
-            f"  {self.guesses} guesses at most: {self.mean_accepted_length:.2f} tokens a forward; guesses at\n"
-            f"  depth 1, 2, ... are right where those before them were: {depths}.\n"
+            f"  {self.guesses} guesses at most: {self.mean_accepted_length:.2f} tokens a forward; guesses\n"
+            f"  at depth 1, 2, ... are right where those before them were: {depths}.\n"
         )
 
 
