@@ -14,13 +14,11 @@ from forerun.backends.cpu.tensors import finite, floats, place
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part
-from forerun.models.heads.head import Head
+from forerun.models.heads.head import EXECUTED_AS, Head
 from forerun.models.heads.padding import to_vocabulary
 from forerun.weights.tensor import Tensor
 
 HEAD_DTYPES = ("auto", "f32", "bf16", "q8", "q4")
-AUTO = "q8"
-"""Costs a head hardly any guesses, and half of bf16's time."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,8 @@ def load_head(
         head: that fits the target.
         target: whose embedding and output layer are used where the head has none.
         config: the target's.
-        dtype: how weights are executed; "auto" is 8 bits.
+        dtype: how weights are executed; "auto" as its family's are (`EXECUTED_AS`); "q4" keeps
+            EAGLE's output layer in 8 bits.
 
     Raises:
         InputError: no such dtype, or numbers that are not finite.
@@ -59,7 +58,7 @@ def load_head(
         raise InputError(f"no dtype {dtype!r} for a head; choose one of {', '.join(HEAD_DTYPES)}")
     head.check_fits(config)
     head = to_vocabulary(frequent_part(head, config), config)
-    format = AUTO if dtype == "auto" else dtype
+    format = EXECUTED_AS[head.family] if dtype == "auto" else dtype
     packer = _Packer(head.path, target.team, format)
     core = (
         _medusa(head, target, packer, kernels)

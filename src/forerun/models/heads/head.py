@@ -27,6 +27,10 @@ PADDING = 0.01
 DRAFTER_NAMES = ("head", "eagle", "eagle3", "medusa")
 """What a drafter's name begins with that is a head: any family's, or one's."""
 
+EXECUTED_AS = {"eagle": "q4", "eagle3": "q4", "medusa": "q8"}
+"""How a family's matrices are executed. EAGLE's layer in 4 bits (its output layer in 8) guesses hardly worse
+than in 8, and is read in little more than half the time; most of what Medusa reads is output layers."""
+
 
 @dataclass(frozen=True, eq=False)
 class Head:

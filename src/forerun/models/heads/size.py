@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part, frequent_tokens
-from forerun.models.heads.head import Head
+from forerun.models.heads.head import EXECUTED_AS, Head
 from forerun.models.heads.opening import open_head
 from forerun.models.heads.padding import to_vocabulary
 from forerun.models.hub import resolve_model
-from forerun.models.memory import TILE, packed_bytes, padded_values
+from forerun.models.memory import TILE, format_of, packed_bytes, padded_values
 
 Shape = tuple[int, int]
 
@@ -49,8 +49,8 @@ class HeadSize:
     activations: int
 
 
-def read_head_size(where: str, target: ModelConfig, dtype: str = "q8") -> HeadSize:
-    """Of the head in a folder, at a hub id, or of the package: its matrices are executed in 8 bits.
+def read_head_size(where: str, target: ModelConfig) -> HeadSize:
+    """Of the head in a folder, at a hub id, or of the package.
 
     Raises:
         InputError: there is no such head, or it is another model's.
@@ -59,17 +59,17 @@ def read_head_size(where: str, target: ModelConfig, dtype: str = "q8") -> HeadSi
     head.check_fits(target)
     head = to_vocabulary(frequent_part(head, target), target)
     sizes = {
-        name: packed_bytes(tensor.kind, dtype, *tensor.shape)
+        name: _packed(head.family, name, tensor.kind, tensor.shape)
         for name, tensor in head.tensors.items()
         if len(tensor.shape) == 2
     }
     taps = len(head.taps_for(target))
     if head.family == "medusa":
         return _medusa(sizes, head.outputs or target.vocab_size, target)
-    return _eagle(head, sizes, taps, target, dtype)
+    return _eagle(head, sizes, taps, target)
 
 
-def usual_head_size(family: str, target: ModelConfig, dtype: str = "q8") -> HeadSize:
+def usual_head_size(family: str, target: ModelConfig) -> HeadSize:
     """Of a head that does not exist yet, of the shape that published ones have.
 
     EAGLE-1 and 2 (Li et al., arXiv 2401.15077, 2406.16858): a layer as the target's, before it a matrix that
@@ -85,7 +85,7 @@ def usual_head_size(family: str, target: ModelConfig, dtype: str = "q8") -> Head
         for index in range(USUAL_MEDUSA):
             shapes[f"heads.{index}.blocks.0.weight"] = (hidden, hidden)
             shapes[f"heads.{index}.out.weight"] = (target.vocab_size, hidden)
-        return _medusa(_packed(shapes.items(), dtype), target.vocab_size, target)
+        return _medusa(_all_packed(family, shapes), target.vocab_size, target)
     third = family == "eagle3"
     inputs = 2 * hidden if third else hidden
     shapes = {
@@ -98,9 +98,9 @@ def usual_head_size(family: str, target: ModelConfig, dtype: str = "q8") -> Head
     outputs = min(USUAL_OUTPUTS, target.vocab_size) if third else frequent_tokens(target)
     if third or outputs < target.vocab_size:
         shapes["lm_head.weight"] = (outputs, hidden)
-    sizes = _packed(shapes.items(), dtype)
+    sizes = _all_packed(family, shapes)
     own = sum(sizes.values())
-    lent = 0 if "lm_head.weight" in sizes else packed_bytes("BF16", dtype, outputs, hidden)
+    lent = 0 if "lm_head.weight" in sizes else _packed(family, "lm_head.weight", "BF16", (outputs, hidden))
     return HeadSize(
         own,
         own + lent - (sizes["fc.weight"] if third else 0),
@@ -110,11 +110,17 @@ def usual_head_size(family: str, target: ModelConfig, dtype: str = "q8") -> Head
     )
 
 
-def _packed(shapes: Iterable[tuple[str, Shape]], dtype: str) -> dict[str, int]:
-    return {name: packed_bytes("BF16", dtype, *shape) for name, shape in shapes}
+def _packed(family: str, name: str, kind: str, shape: tuple[int, ...]) -> int:
+    """Bytes of a matrix as the family's are executed."""
+    outputs, inputs = shape
+    return packed_bytes(kind, format_of(kind, EXECUTED_AS[family], name), outputs, inputs)
 
 
-def _eagle(head: Head, sizes: Mapping[str, int], taps: int, target: ModelConfig, dtype: str) -> HeadSize:
+def _all_packed(family: str, shapes: Mapping[str, Shape]) -> dict[str, int]:
+    return {name: _packed(family, name, "BF16", shape) for name, shape in shapes.items()}
+
+
+def _eagle(head: Head, sizes: Mapping[str, int], taps: int, target: ModelConfig) -> HeadSize:
     """Of either generation: what it has of its own, and of the target's output layer a copy of the rows that
     it guesses, if these are not all."""
     layer = head.layer
@@ -122,7 +128,8 @@ def _eagle(head: Head, sizes: Mapping[str, int], taps: int, target: ModelConfig,
         raise InputError(f"{head.path} has no layer")
     outputs = target.vocab_size if head.outputs is None else head.outputs
     own = sum(sizes.values())
-    output_layer = sizes.get("lm_head.weight", packed_bytes("BF16", dtype, outputs, head.hidden_size))
+    lent = _packed(head.family, "lm_head.weight", "BF16", (outputs, head.hidden_size))
+    output_layer = sizes.get("lm_head.weight", lent)
     if "lm_head.weight" not in sizes and head.tokens is not None:
         own += output_layer
     layers = sum(size for name, size in sizes.items() if name.startswith("layers."))
