@@ -55,6 +55,43 @@ def test_a_configuration_is_enough(tmp_path: Path) -> None:
     assert not found["contexts"][-1]["fits"]
 
 
+LLAMA_70B = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8192,
+    "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+    "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+LLAMA_1B = {
+    **LLAMA_70B, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+    "num_attention_heads": 32, "head_dim": 64, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("drafter", ["eagle3", "draft:{}/small", "suffix,eagle"])
+def test_seventy_billion_weights_on_48_gigabytes(drafter: str, tmp_path: Path) -> None:
+    """From nothing but configurations, as of hub ids."""
+    for name, config in (("large", LLAMA_70B), ("small", LLAMA_1B)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    found = json.loads(
+        forerun(
+            "plan", "-m", tmp_path / "large", "--dtype", "q4", "--drafter", drafter.format(tmp_path),
+            "--device", "gpu", "--memory", "48GiB", "--bandwidth", 960, "--acceptance", 0.75, "--json",
+        ).stdout
+    )  # fmt: skip
+    row = next(row for row in found["contexts"] if row["context"] == 4096)
+    parts = {part["name"]: part for part in row["parts"]}
+    assert 70.5e9 * 4.5 / 8 < parts["model"]["weights"] < 70.6e9 * 5.2 / 8
+    assert parts["model"]["kv"] == pytest.approx(80 * 8 * 2 * 128 * 2 * 4096, rel=0.02)
+    drafting = next(part for name, part in parts.items() if name not in ("model", "suffix", "program"))
+    assert 0.7e9 < drafting["weights"] < 1.6e9
+    assert drafting["kv"]
+    assert 4096 < found["largest_context"] < 16384
+    # at best the weights are read once a token, or a step of several
+    assert row["plain_tokens_per_second"] == pytest.approx(960e9 / 46.3e9, rel=0.05)
+    assert 2 < row["speculative_tokens_per_second"] / row["plain_tokens_per_second"] < 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

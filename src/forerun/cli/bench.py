@@ -344,14 +344,15 @@ class BenchResult:
         from forerun.bench.summary import against_peers
 
         runs = self.runs()
+        wide = 2 + max(len(contestant(run.as_dict())) for run in runs)
         lines = [
-            f"{'workload':<14}{'':<30}{'T':>5}{'tokens/s':>10}{'p10-p90':>12}{'speed-up':>10}"
+            f"{'workload':<14}{'':<{wide}}{'T':>5}{'tokens/s':>10}{'p10-p90':>12}{'speed-up':>10}"
             f"{'tokens a forward':>18}"
         ]
         for run in runs:
             length = f"{run.mean_accepted_length:.2f}" if run.mean_accepted_length else "-"
             lines.append(
-                f"{run.workload:<14}{contestant(run.as_dict()):<30}{run.temperature:>5g}"
+                f"{run.workload:<14}{contestant(run.as_dict()):<{wide}}{run.temperature:>5g}"
                 f"{run.tokens_per_second:>10.1f}{f'{run.low:.0f}-{run.high:.0f}':>12}{run.speedup:>9.2f}x"
                 f"{length:>18}" + ("" if run.equal else "  differs from its plain text")
             )

@@ -278,11 +278,12 @@ class Search:
         lines += [
             f"{s.dtype:<8}{s.threads:>8}{1000 * s.one:>10.2f}{1000 * s.eight:>10.2f}" for s in self._settings
         ]
+        wide = 2 + max((len(arm.drafter) for arm in self._arms), default=0)
         if self._arms:
-            lines += ["", f"{'drafter':<28}{'drafts':>8}{'prompts':>9}{'tokens/s':>10}{'speed-up':>10}"]
+            lines += ["", f"{'drafter':<{wide}}{'drafts':>8}{'prompts':>9}{'tokens/s':>10}{'speed-up':>10}"]
         for row in self._rows():
             lines.append(
-                f"{row['drafter']:<28}{row['draft_tokens'] or '':>8}{row['prompts']:>9}"
+                f"{row['drafter']:<{wide}}{row['draft_tokens'] or '':>8}{row['prompts']:>9}"
                 f"{row['tokens_per_second']:>10.1f}{row['speedup']:>9.2f}x"
             )
         return "\n".join(lines)
