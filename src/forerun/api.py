@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from forerun.arguments import check_progress, check_whole, refuse
 from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.models.memory import STAGED_ROWS
-from forerun.planning import Allowance, Planner, keep_within, make_planner, parse_size
+from forerun.planning import Allowance, Planner, keep_within, parse_size
 from forerun.roster import best_drafter, check_names
 from forerun.tuning import Choice, known_choice
 
 if TYPE_CHECKING:
+    from forerun.backends.cpu import CpuBackend
     from forerun.models.backend import Backend
+    from forerun.models.checkpoint import Checkpoint
     from forerun.models.draft_vocabulary import DraftVocabulary
     from forerun.text.tokenizer import Tokenizer
 
@@ -64,27 +66,10 @@ def load(
     Raises:
         InputError: something that was given cannot be used; the message says what to do.
     """
-    from forerun import text
-    from forerun.backends.cpu import CpuBackend, check_options, curve_key, load_backend, remembered_curve
-    from forerun.models.checkpoint import Checkpoint, open_checkpoint
-    from forerun.models.draft_vocabulary import draft_vocabulary
+    from forerun.backends.cpu import check_options
+    from forerun.models.checkpoint import open_checkpoint
     from forerun.models.hub import DEFAULT_MODEL, resolve_model
     from forerun.models.outline import outline_of
-    from forerun.models.shipped import short_name
-
-    def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-        gguf = checkpoint.format == "gguf"
-        return text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
-
-    def read(checkpoint: Checkpoint, progress: Progress | None = None) -> CpuBackend:
-        return load_backend(
-            checkpoint, dtype=dtype, threads=threads, kv=kv, kernels=kernels, progress=progress
-        )
-
-    def load_draft(name: str) -> tuple[Backend, Tokenizer | DraftVocabulary]:
-        draft = open_checkpoint(resolve_model(name))
-        part = draft_vocabulary(draft.metadata, draft.config.vocab_size, draft.path)
-        return read(draft), part or read_tokenizer(draft)
 
     # what can be told to be wrong before a model is fetched and read is told before
     if not isinstance(model, str | os.PathLike | None):
@@ -104,42 +89,33 @@ def load(
         raise InputError(f"context is {context}; this model holds 2 to {longest} tokens")
     usual = Choice(best_drafter(checkpoint.config))
     choice = (known_choice(checkpoint.path) if tuned else None) or usual
-    dtype = choice.dtype if dtype == "auto" else dtype
-    threads = choice.threads if threads is None else threads
-    asked = longest if context is None else context
+    reader = _Reader(
+        dtype=choice.dtype if dtype == "auto" else dtype,
+        threads=choice.threads if threads is None else threads,
+        kv=kv,
+        kernels=kernels,
+    )
+    room = context if isinstance(context, int) else longest
     allowance = None
     if limit is not None:
-        outline, wanted = outline_of(checkpoint), longest if asked == "auto" else asked
-
-        def plan(names: str) -> Planner:
-            return make_planner(outline, ",".join(check_names(names)), dtype=dtype, kv=kv)
-
+        bare = Planner(outline_of(checkpoint), dtype=reader.dtype, kv=kv)
         if drafter == "auto":
-            choice, planner = _plan_auto((choice, usual), plan, limit, wanted)
+            choice, planner = _plan_auto((choice, usual), bare, limit, room)
             usual = choice
         else:
-            planner = plan(drafter)
-        asked = keep_within(planner, limit, None if asked == "auto" else asked)
-        allowance = Allowance(Planner(planner.target, dtype=dtype, kv=kv), limit, asked)
-    if draft_vocabulary(checkpoint.metadata, checkpoint.config.vocab_size, checkpoint.path):
-        name = short_name(checkpoint.path)
-        raise InputError(f"{checkpoint.path} only drafts for another model: drafter draft:{name}")
-    tokenizer, backend = read_tokenizer(checkpoint), read(checkpoint, progress)
-
-    def measure() -> dict[int, float]:
-        key = curve_key(
-            checkpoint.path, dtype=dtype, kv=backend.kv, threads=backend.threads, kernels=backend.kernels
-        )
-        return remembered_curve(backend, key)
+            planner = bare.with_drafters(",".join(check_names(drafter)))
+        room = keep_within(planner, limit, None if context == "auto" else room)
+        allowance = Allowance(bare, limit, room)
+    tokenizer, backend = reader.target(checkpoint, progress)
 
     def engine(auto: Choice) -> Engine:
         return Engine(
             backend,
             tokenizer,
-            context=longest if asked == "auto" else asked,
+            context=room,
             drafter=drafter,
-            load_draft=load_draft,
-            measure=measure,
+            load_draft=reader.draft,
+            measure=lambda: reader.curve(checkpoint, backend),
             draft_tokens=draft_tokens,
             allowance=allowance,
             auto=auto,
@@ -153,14 +129,77 @@ def load(
         return engine(usual)  # the drafter that was chosen is not there any more
 
 
-def _plan_auto(
-    choices: Sequence[Choice], plan: Callable[[str], Planner], limit: int, context: int
-) -> tuple[Choice, Planner]:
+@dataclass(frozen=True)
+class _Reader:
+    """How models are read and computed, the target and draft models alike; see `load`."""
+
+    dtype: str
+    threads: int | None
+    kv: str
+    kernels: str
+
+    def target(self, checkpoint: Checkpoint, progress: Progress | None) -> tuple[Tokenizer, CpuBackend]:
+        """The model that writes.
+
+        Raises:
+            InputError: it can only draft for another; or its weights cannot be used.
+        """
+        from forerun import text
+        from forerun.models.shipped import short_name
+
+        if _part(checkpoint):
+            name = short_name(checkpoint.path)
+            raise InputError(f"{checkpoint.path} only drafts for another model: drafter draft:{name}")
+        return text.from_checkpoint(checkpoint), self._backend(checkpoint, progress)
+
+    def draft(self, name: str) -> tuple[Backend, Tokenizer | DraftVocabulary]:
+        """A draft model, with its tokenizer, or its part of the target's vocabulary."""
+        from forerun import text
+        from forerun.models.checkpoint import open_checkpoint
+        from forerun.models.hub import resolve_model
+
+        checkpoint = open_checkpoint(resolve_model(name))
+        return self._backend(checkpoint), _part(checkpoint) or text.from_checkpoint(checkpoint)
+
+    def curve(self, checkpoint: Checkpoint, backend: CpuBackend) -> dict[int, float]:
+        """Seconds of a forward by its rows."""
+        from forerun.backends.cpu import curve_key, remembered_curve
+
+        key = curve_key(
+            checkpoint.path,
+            dtype=self.dtype,
+            kv=backend.kv,
+            threads=backend.threads,
+            kernels=backend.kernels,
+        )
+        return remembered_curve(backend, key)
+
+    def _backend(self, checkpoint: Checkpoint, progress: Progress | None = None) -> CpuBackend:
+        from forerun.backends.cpu import load_backend
+
+        return load_backend(
+            checkpoint,
+            dtype=self.dtype,
+            threads=self.threads,
+            kv=self.kv,
+            kernels=self.kernels,
+            progress=progress,
+        )
+
+
+def _part(checkpoint: Checkpoint) -> DraftVocabulary | None:
+    """The part of a target's vocabulary that the model has, if it is no more than that."""
+    from forerun.models.draft_vocabulary import draft_vocabulary
+
+    return draft_vocabulary(checkpoint.metadata, checkpoint.config.vocab_size, checkpoint.path)
+
+
+def _plan_auto(choices: Sequence[Choice], bare: Planner, limit: int, context: int) -> tuple[Choice, Planner]:
     """The first of the choices whose drafter is there, and its plan: without models where the context has no
     room beside them."""
     for place, choice in enumerate(choices):
         try:
-            planner = plan(choice.drafter)
+            planner = bare.with_drafters(",".join(check_names(choice.drafter)))
             break
         except InputError:
             if place == len(choices) - 1:

@@ -109,6 +109,17 @@ class Planner:
             return replace(self, heads={**self.heads, name: size})
         return self
 
+    def with_drafters(self, drafters: str) -> Planner:
+        """The same with these drafters, by name.
+
+        Raises:
+            InputError: one that cannot be found.
+        """
+        planner = replace(self, drafters=split_names(drafters))
+        for name in planner.drafters:
+            planner = planner.knowing(name)
+        return planner
+
     def without_models(self) -> Planner:
         """The same with suffix matching alone, which takes next to nothing, in place of models and heads."""
         if all(name in LIGHT for name in self.drafters):
@@ -216,11 +227,7 @@ def make_planner(
     Raises:
         InputError: a draft model that cannot be found.
     """
-    names = split_names(drafters)
-    planner = Planner(target, names, dtype=dtype, kv=kv, gpu=gpu)
-    for name in names:
-        planner = planner.knowing(name)
-    return planner
+    return Planner(target, dtype=dtype, kv=kv, gpu=gpu).with_drafters(drafters)
 
 
 def split_names(drafters: str) -> tuple[str, ...]:

@@ -60,13 +60,9 @@ def fit_of_draft(draft: Checkpoint, target: Checkpoint) -> Fit:
     from forerun.models.draft_vocabulary import draft_vocabulary
     from forerun.text.vocabularies import refuse_other_vocabulary, shared_vocabulary
 
-    def tokenizer(checkpoint: Checkpoint) -> text.Tokenizer:
-        gguf = checkpoint.format == "gguf"
-        return text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
-
-    of_target, config = tokenizer(target), target.config
+    of_target, config = text.from_checkpoint(target), target.config
     part = draft_vocabulary(draft.metadata, draft.config.vocab_size, draft.path)
-    own = part or tokenizer(draft)
+    own = part or text.from_checkpoint(draft)
     shared, why = shared_vocabulary(of_target, own), None
     try:
         refuse_other_vocabulary(str(draft.path), of_target, own, config.vocab_size)

@@ -182,11 +182,8 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
     elif job.kind == "medusa":
         module = Medusa(checkpoint, vocabulary, job.heads, job.blocks)
     else:
-        gguf = checkpoint.format == "gguf"
-        tokenizer = text.from_gguf(checkpoint.metadata) if gguf else text.from_folder(checkpoint.path)
-        module = Draft(
-            checkpoint, tokenizer, vocabulary, Shape(job.hidden, job.layers, job.layout != "small")
-        )
+        shape = Shape(job.hidden, job.layers, job.layout != "small")
+        module = Draft(checkpoint, text.from_checkpoint(checkpoint), vocabulary, shape)
     if job.start and state is None:
         load_weights(module, {**_start(job.start, job.kind), "vocabulary": vocabulary}, job.start)
     return module
