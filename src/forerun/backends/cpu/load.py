@@ -73,11 +73,35 @@ def load_backend(
     """
     check_options(dtype=dtype, threads=threads, kv=kv, kernels=kernels)
     threads = usable_cores() if threads is None else threads
-    config, tensors, path = checkpoint.config, checkpoint.tensors, checkpoint.path
+    config = checkpoint.config
     try:
         team = _core.Team(threads)
     except RuntimeError:
         raise InputError(f"the system does not start {threads} threads; use fewer") from None
+    weights, formats = _packed(checkpoint, team, dtype, progress)
+    model = _core.Model(
+        config.hidden_size,
+        config.intermediate_size,
+        config.heads,
+        config.kv_heads,
+        config.head_dim,
+        config.vocab_size,
+        config.norm_eps,
+        config.window,
+        config.rope_scale,
+        np.ascontiguousarray(config.inv_freq, dtype=np.float32),
+        weights,
+        team,
+        kernels,
+    )
+    return CpuBackend(config, model, kv_type(kv, dtype), formats)
+
+
+def _packed(
+    checkpoint: Checkpoint, team: _core.Team, dtype: str, progress: Callable[[int, int], None] | None
+) -> tuple[_core.Weights, Counter[str]]:
+    """All weights, and how many bytes of each type of execution a forward reads."""
+    config, tensors, path = checkpoint.config, checkpoint.tensors, checkpoint.path
     weights = _core.Weights(config.layers, team)
     formats: Counter[str] = Counter()
     for done, (name, tensor) in enumerate(tensors.items()):
@@ -102,22 +126,7 @@ def load_backend(
             formats[packed] += bytes_read
         if progress is not None:
             progress(done + 1, len(tensors))
-    model = _core.Model(
-        config.hidden_size,
-        config.intermediate_size,
-        config.heads,
-        config.kv_heads,
-        config.head_dim,
-        config.vocab_size,
-        config.norm_eps,
-        config.window,
-        config.rope_scale,
-        np.ascontiguousarray(config.inv_freq, dtype=np.float32),
-        weights,
-        team,
-        kernels,
-    )
-    return CpuBackend(config, model, kv_type(kv, dtype), formats)
+    return weights, formats
 
 
 def _format(dtype: str, short: str) -> str:
