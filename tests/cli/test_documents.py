@@ -65,6 +65,10 @@ def test_every_option_is_documented(name: str) -> None:
         if option.startswith("--")
     }
     assert set(re.findall(r"^\| `(?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) == there
+    told = dict(re.findall(r"^\| `(?:-\w, )?(--[\w-]+)[^|]*\| `?([^|`]+)`? \|", text, re.MULTILINE))
+    for parameter in command.params:
+        if isinstance(parameter.default, str | int | float) and parameter.default and not parameter.hidden:
+            assert told[parameter.opts[-1]] == f"{parameter.default}".removesuffix(".0")
 
 
 def test_every_option_of_training_is_mentioned() -> None:
