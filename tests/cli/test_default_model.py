@@ -19,9 +19,24 @@ PROMPTS = [
 ]
 
 
+DRAFTERS = (
+    "auto",
+    "head:smollm2-135m/eagle3",
+    "head:smollm2-135m/medusa",
+    "draft:smollm2-135m/draft",
+    "suffix,head:smollm2-135m/medusa,draft:smollm2-135m/draft",
+)
+
+
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     return forerun.load()
+
+
+@pytest.fixture(scope="module")
+def eager() -> Engine:
+    """Verifies twelve guesses every step, whether they pay or not."""
+    return forerun.load(draft_tokens=12)
 
 
 def test_the_first_run() -> None:
@@ -40,3 +55,14 @@ def test_lookup_changes_no_token(engine: Engine, prompt: str, temperature: float
     drafted = engine.generate(message, params, drafter="lookup")
     assert (drafted.text, drafted.tokens) == (plain.text, plain.tokens)
     assert drafted.report.target_forwards <= plain.report.target_forwards
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_packages_drafters_change_no_token(eager: Engine, drafter: str, temperature: float) -> None:
+    message = [{"role": "user", "content": README}]
+    params = SamplingParams(max_tokens=48, temperature=temperature, seed=3)
+    plain = eager.generate(message, params, drafter="none")
+    drafted = eager.generate(message, params, drafter=drafter)
+    assert drafted.tokens == plain.tokens
+    assert drafted.report.mean_accepted_length > 1.2

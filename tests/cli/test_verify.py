@@ -36,7 +36,7 @@ def test_equal(tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) ->
     found = json.loads(capsys.readouterr().out)
     assert status == 0
     assert found["equal"]
-    assert found["compared"] == 4  # two prompts, two temperatures
+    assert found["compared"] == 8  # two prompts, two drafters, two temperatures
     assert {c["prompt"] for c in found["comparisons"]} == {"7", "2"}
     assert found["tokens"] > 0
 

@@ -44,7 +44,7 @@ SEVERAL = 4
 @model_option
 @click.option(
     "--drafter",
-    default="lookup",
+    default="auto,lookup",
     metavar="NAME[,NAME]",
     help="Drafters to check, each by itself; a cascade is NAME+NAME.",
 )
