@@ -267,7 +267,7 @@ def test_interrupted_before_anything_was_done_it_leaves_files_alone(
         (("--workloads", ","), "names nothing"),
         (("--workloads", "rag"), "no prompt with 160 tokens more fits a context of 1024"),
         (("--temperature", "hot"), "no list of numbers"),
-        (("--temperature", "-1"), "between 0 and 100"),
+        (("--temperature", "-1"), "temperature is -1.0; it must be 0, or between"),
         (("--drafters", "oracle"), "no drafter 'oracle'"),
         (("--peers", "gpt"), "no peer 'gpt'"),
         (("--peers", "all", "--peer-python", "/nowhere/python"), "cannot run"),

@@ -43,9 +43,10 @@ class PeerProcess:
     ) -> None:
         self.engine = engine
         self.mode = mode
+        interpreter = python or sys.executable
         try:
             self._process = subprocess.Popen(
-                [python or sys.executable, str(WORKER)],
+                [interpreter, str(WORKER)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -53,7 +54,7 @@ class PeerProcess:
                 start_new_session=True,  # a Ctrl-C is for the program that asked
             )
         except OSError as error:
-            raise InputError(f"cannot run {python}: {error.strerror}") from error
+            raise InputError(f"cannot run {interpreter}: {error.strerror}") from error
         described = {"engine": engine, "mode": mode, "model": str(model), "threads": threads}
         try:
             self.version = str(self._ask({**described, "context": context})["version"])

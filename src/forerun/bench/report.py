@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from forerun.bench.contest import OWN
 from forerun.words import counted
 
 STYLE = """
@@ -26,7 +27,6 @@ table { border-collapse: collapse; font-size: .9rem; }
 td, th { padding: .15rem .6rem .15rem 0; text-align: left; }
 .wide { overflow-x: auto; }
 """
-OWN = "forerun"
 
 
 def html_report(result: Mapping[str, Any]) -> str:
@@ -120,9 +120,9 @@ def _against(found: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         [
             one["workload"],
-            f"{OWN} {'plain' if one['drafter'] == 'none' else one['drafter']}",
+            contestant({"engine": OWN, "drafter": one["drafter"]}),
             f"{one['speedup']:.2f}x",
-            f"{one['peer']} {'plain' if one['peer_drafter'] == 'none' else one['peer_drafter']}",
+            contestant({"engine": one["peer"], "drafter": one["peer_drafter"]}),
         ]
         for one in found
     ]

@@ -19,12 +19,14 @@ from forerun.cli.options import (
     kv_option,
     load_engine,
     model_option,
+    temperature_list,
     threads_option,
 )
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import say
 from forerun.errors import CheckFailed, InputError
 from forerun.files import check_writable, write_whole
+from forerun.sampling.params import SamplingParams
 from forerun.words import counted
 
 if TYPE_CHECKING:
@@ -118,7 +120,9 @@ def bench(
     from forerun.bench.contest import contest, encoded
 
     chosen = _prompts(workloads, prompts)
-    temperatures = _temperatures(temperature)
+    temperatures = temperature_list(temperature)
+    for one in temperatures:  # told before a model is loaded
+        SamplingParams(temperature=one)
     outputs = [Path(name) for name in (json_out, html_out) if name not in (None, "-")]
     for path in outputs:
         check_writable(path)
@@ -132,7 +136,7 @@ def bench(
         others = _peers(stack, peers, peer_python, model, engine, min(longest, engine.context))
         if len(fitting) < len(chosen):
             count = len(chosen) - len(fitting)
-            print(f"forerun: left out: {counted(count, 'prompt')} too long for the context", file=sys.stderr)
+            say(f"left out: {counted(count, 'prompt')} too long for the context")
         contestants: list[Contestant] = [*own, *others]
         total = rounds * len(fitting) * len(temperatures) * len(contestants)
         try:
@@ -154,7 +158,7 @@ def bench(
         result = BenchResult(model, engine, backend, max_tokens, dtype, samples, others, not interrupted)
     for peer in others:
         if peer.fault:
-            print(f"forerun: left out from then on: {peer.fault}", file=sys.stderr)
+            say(f"left out from then on: {peer.fault}")
     if samples:
         _write(result, json_out, html_out)
     if interrupted:
@@ -205,16 +209,6 @@ def _that_fit(engine: Engine, prompts: list[WorkloadPrompt], max_tokens: int) ->
     return fitting
 
 
-def _temperatures(text: str) -> list[float]:
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--temperature {text!r} is no list of numbers, such as 0,1") from None
-    if not all(0 <= value <= 100 for value in found):
-        raise InputError(f"--temperature {text!r}: temperatures are between 0 and 100")
-    return found
-
-
 def _own(engine: Engine, drafters: str, acceptance: float | None) -> list[Contestant]:
     from forerun.bench.contest import Own
 
@@ -253,7 +247,7 @@ def _peers(
             except InputError as error:
                 if peers != "all":
                     raise
-                print(f"forerun: left out: {error}", file=sys.stderr)
+                say(f"left out: {error}")
                 continue
             stack.enter_context(closing(process))
             found.append(Peer(process, list(engine.end_tokens)))

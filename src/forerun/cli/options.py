@@ -96,6 +96,18 @@ def argument_text(name: str, value: str) -> str:
         raise InputError(f"{name} is not valid UTF-8; convert it to UTF-8") from None
 
 
+def temperature_list(text: str) -> list[float]:
+    """'0,1' -> [0.0, 1.0], each once.
+
+    Raises:
+        InputError: it is no list of numbers; which numbers are temperatures is said by `SamplingParams`.
+    """
+    try:
+        return list(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise InputError(f"--temperature {text!r} is no list of numbers, such as 0,1") from None
+
+
 def load_engine(
     model: str,
     *,

@@ -20,6 +20,7 @@ from forerun.cli.options import (
     load_engine,
     model_option,
     prompts_option,
+    temperature_list,
     threads_option,
 )
 from forerun.cli.progress import LateProgress
@@ -106,7 +107,7 @@ def verify(
     from forerun.bench.record import Record
 
     chosen = (own_prompts() if prompts is None else read_prompts(prompts))[:limit]
-    temperatures = _temperatures(temperature)
+    temperatures = temperature_list(temperature)
     names = _names(drafter)
     # bad values are told before a model is loaded
     asked = [SamplingParams(max_tokens=max_tokens, temperature=t, seed=seed) for t in temperatures]
@@ -157,13 +158,6 @@ def _names(text: str) -> list[str]:
 def _shown(names: str) -> str:
     """As they are asked for here: 'lookup,skip:4' -> 'lookup+skip:4'."""
     return names.replace(",", "+")
-
-
-def _temperatures(text: str) -> list[float]:
-    try:
-        return list(dict.fromkeys(float(part) for part in text.split(",")))
-    except ValueError:
-        raise InputError(f"--temperature {text!r} is no list of numbers, such as 0,1") from None
 
 
 @dataclass(frozen=True)
