@@ -54,6 +54,13 @@ def test_what_a_folder_holds(name: str, tmp_path: Path) -> None:
         assert head.taps_for(TARGET.config) == ((0, 1, 2) if "all" in name else (2, 1, 0))
 
 
+def test_either_way_of_counting_layers(tmp_path: Path) -> None:
+    """The usual three states may be named by the layers that give them, as SpecForge does."""
+    config = tiny_cpu_backend(layers=8).config
+    for taps, read in (((2, 4, 5), (2, 4, 5)), ((1, 3, 4), (2, 4, 5)), ((1, 3, 5), (1, 3, 5))):
+        assert open_head(Sizes().eagle3(taps=taps).save(tmp_path)).taps_for(config) == read
+
+
 def test_offsets_are_offsets(tmp_path: Path) -> None:
     tiny = SIZES.eagle3()
     head = open_head(tiny.save(tmp_path))
@@ -88,6 +95,9 @@ BROKEN = {
     "kind 'peagle'; those that are known here are eagle and eagle3": lambda: TinyHead(
         {**Sizes().eagle3(speculators=True).config, "speculators_model_type": "peagle"},
         Sizes().eagle3(speculators=True).arrays,
+    ),
+    "says add_para_norm, and there is no such norm": lambda: TinyHead(
+        {**Sizes().eagle().config, "add_para_norm": True}, Sizes().eagle().arrays
     ),
     "says norm_before_fc, and there is no such norm": lambda: TinyHead(
         {**Sizes().eagle3().config, "norm_before_fc": True}, Sizes().eagle3().arrays

@@ -44,6 +44,13 @@ OUTER = {
     "input_norm.": "fc_norm.",
     "layers.0.hidden_norm.": "state_norm.",
 }
+NORMS = {
+    "norm_before_fc": "fc_norm.weight",
+    "fc_norm": "fc_norm.weight",
+    "add_para_norm": "state_norm.weight",
+}
+"""What configurations say, and the tensor that there must be then."""
+
 DROPPED = re.compile(r"t2d|verifier_.*|(.*\.)?rotary_emb\.inv_freq")
 _LAYER = re.compile(r"layers\.(0|[1-9][0-9]{0,3})\.")
 
@@ -79,8 +86,8 @@ def read_eagle(folder: Folder) -> Head:
         vocab = embedding.shape[0]
     outputs = folder.length("d2t") if head is None else head.shape[0]
     folder.check(tensors, _shapes(layer, tensors, hidden, features, third))
-    for flag in ("norm_before_fc", "fc_norm"):
-        if fields.flag(flag, False) and "fc_norm.weight" not in tensors:
+    for flag, norm in NORMS.items():
+        if fields.flag(flag, False) and norm not in tensors:
             raise InputError(f"{fields.source} says {flag}, and there is no such norm; fetch the head again")
     speculators = isinstance(folder.config.get("speculators_model_type"), str)
     return Head(

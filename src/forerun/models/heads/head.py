@@ -62,13 +62,16 @@ class Head:
     depth: int | None = None
 
     def taps_for(self, target: ModelConfig) -> tuple[int, ...]:
-        """The target's hidden states that the head reads."""
+        """The target's hidden states that the head reads, as Hugging Face counts them: 0 is the embedding.
+
+        Some trainers count layers instead, whose outputs are one further on. Of the three that EAGLE-3 reads
+        where nothing else is said, either way of counting is known.
+        """
+        layers = target.layers
+        usual = (min(2, layers), layers // 2, max(layers - 3, 0))
         if self.taps is not None:
-            return self.taps
-        if self.family == "eagle3" and "fc.weight" in self.tensors:
-            layers = target.layers
-            return (min(2, layers), layers // 2, max(layers - 3, 0))
-        return (target.layers,)
+            return usual if self.taps == tuple(tap - 1 for tap in usual) else self.taps
+        return usual if self.family == "eagle3" and "fc.weight" in self.tensors else (layers,)
 
     def check_fits(self, target: ModelConfig) -> None:
         """Refuse a head that was made for another model.
