@@ -33,7 +33,7 @@ from forerun.training.export import as_arrays, llama_config, rope_theta
 from forerun.training.export_gguf import EMBEDDING, save_draft
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.unrolled import attend
-from forerun.training.weights import head_rows, layer_weights, values
+from forerun.training.weights import head_rows, layer_weights, places_of, values
 from forerun.weights.hf_folder import write_folder
 from forerun.words import counted
 
@@ -148,8 +148,7 @@ class Draft(nn.Module):
         if not self.config.tied:
             self.register_buffer("separate", self._stored(rows), persistent=False)
         self.register_buffer("target_head", rows[vocabulary].bfloat16(), persistent=False)
-        places = torch.full((target.vocab_size,), -1)
-        places[vocabulary] = torch.arange(len(vocabulary))
+        places = places_of(vocabulary, target.vocab_size)
         self.register_buffer("places", places, persistent=False)
         whole = torch.arange(target.vocab_size)
         self.register_buffer("reads", whole if shape.whole else nearest(embedding, places), persistent=False)
@@ -227,7 +226,7 @@ class Draft(nn.Module):
 
     @torch.no_grad()
     def guesses(self, batch: Batch, depth: int, best: int = 4) -> tuple[Tensor, Tensor]:
-        """As `Eagle3.guesses`."""
+        """As `EagleHead.guesses`."""
         actual = self.places[F.pad(batch.tokens[:, 2:], (0, 1))]
         top = (self.states(batch).bfloat16() @ self.head.T).topk(best, -1).indices
         right = (top[..., 0] == actual) & batch.wanted

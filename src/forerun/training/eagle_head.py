@@ -21,7 +21,7 @@ from forerun.training.batches import Batch, following
 from forerun.training.data import feature_taps
 from forerun.training.export import EIGHT_BITS, Floats, as_arrays, plainly, rope_theta
 from forerun.training.losses import mean_head_rows
-from forerun.training.weights import head_rows, values
+from forerun.training.weights import head_rows, places_of, values
 
 Layout = Literal["small", "original", "speculators"]
 """How a head is written. "small": the original layout without what is the target's own, its embedding and
@@ -48,9 +48,7 @@ class EagleHead(nn.Module):
         embedding = values(checkpoint.tensors["embed_tokens.weight"])
         self.register_buffer("embedding", embedding.bfloat16(), persistent=False)
         self.register_buffer("head", head_rows(checkpoint)[vocabulary].bfloat16(), persistent=False)
-        places = torch.full((target.vocab_size,), -1)
-        places[vocabulary] = torch.arange(len(vocabulary))
-        self.register_buffer("places", places, persistent=False)
+        self.register_buffer("places", places_of(vocabulary, target.vocab_size), persistent=False)
 
     def passes(self, batch: Batch, steps: int, wanted: Tensor | None = None) -> Iterator[Tensor]:
         """The layer's output of each step, which the next is fed by: [conversations, rows, hidden].

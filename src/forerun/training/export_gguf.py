@@ -35,8 +35,11 @@ def save_draft(
     """
     fresh = folder / (DRAFT_FILE + ".new")
     with explained(fresh):
-        _write(fresh, config, tensors, part)
-        os.replace(fresh, folder / DRAFT_FILE)
+        try:
+            _write(fresh, config, tensors, part)
+            os.replace(fresh, folder / DRAFT_FILE)
+        finally:
+            fresh.unlink(missing_ok=True)
 
 
 def _write(

@@ -19,7 +19,7 @@ from forerun.training.batches import Batch, following, later
 from forerun.training.eagle_head import Layout
 from forerun.training.export import EIGHT_BITS, as_arrays
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
-from forerun.training.weights import head_rows
+from forerun.training.weights import head_rows, places_of
 
 HEAD_WEIGHT = 0.8
 """A head's share of the loss over that of the one before it (the paper's)."""
@@ -46,9 +46,7 @@ class Medusa(nn.Module):
             nn.init.zeros_(parameter)  # a head begins as the target's own
         self.register_buffer("vocabulary", vocabulary)
         self.register_buffer("output", head_rows(checkpoint)[vocabulary].bfloat16(), persistent=False)
-        places = torch.full((config.vocab_size,), -1)
-        places[vocabulary] = torch.arange(len(vocabulary))
-        self.register_buffer("places", places, persistent=False)
+        self.register_buffer("places", places_of(vocabulary, config.vocab_size), persistent=False)
 
     def states(self, batch: Batch) -> list[Tensor]:
         """What each head gives its output layer: [conversations, rows, hidden]."""
@@ -92,7 +90,7 @@ class Medusa(nn.Module):
 
     @torch.no_grad()
     def guesses(self, batch: Batch, depth: int, best: int = 4) -> tuple[Tensor, Tensor]:
-        """As `Eagle3.guesses`; beyond the heads no guess is right."""
+        """As `EagleHead.guesses`; beyond the heads no guess is right."""
         actual = self.places[F.pad(batch.tokens[:, 2:], (0, 1))]
         chains = batch.wanted
         found, among = [], torch.zeros_like(chains)

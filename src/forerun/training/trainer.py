@@ -33,6 +33,14 @@ LEAST_RATE = 0.02
 class Student(Protocol):
     """What can be trained; a torch module."""
 
+    @property
+    def width(self) -> int:
+        """Values of a row of `targets`."""
+
+    @property
+    def guess_bytes(self) -> int:
+        """Bytes of weights that a guess reads where it serves."""
+
     def targets(self, batch: Batch) -> Tensor:
         """What the loss needs of the target's distributions at the wanted rows: bfloat16 [n, `width`]."""
 

@@ -30,6 +30,13 @@ def layer_weights(checkpoint: Checkpoint, layer: int) -> dict[str, torch.Tensor]
     return found
 
 
+def places_of(vocabulary: torch.Tensor, size: int) -> torch.Tensor:
+    """int64 [size]: where each of the target's tokens is in a draft vocabulary, int64 [n]; -1: nowhere."""
+    places = torch.full((size,), -1)
+    places[vocabulary] = torch.arange(len(vocabulary))
+    return places
+
+
 def values(tensor: Tensor) -> torch.Tensor:
     """Dequantised, float32."""
     data = np.array(tensor.data)  # a copy: the file is mapped read-only
