@@ -158,6 +158,18 @@ def test_unusable_prompts(tmp_path: Path, name: str, text: str) -> None:
         read_prompts(tmp_path)
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_models_of_few_layers(layers: int, tmp_path: Path) -> None:
+    tiny = Tiny(hidden=64, inner=96, heads=4, head_dim=16, layers=layers)
+    engine = forerun.load(str(write_tiny_gguf(tmp_path / "tiny.gguf", tiny)), threads=1)
+    if layers < 3:
+        with pytest.raises(InputError, match=r"layers?; data is written for models of 3 or more"):
+            write(engine, tmp_path / "data", 500)
+        return
+    write(engine, tmp_path / "data", 500)
+    assert conversations(tmp_path / "data")
+
+
 def test_a_device_has_no_prompts() -> None:
     with pytest.raises(InputError, match="neither a file nor a folder"):
         read_prompts(Path("/dev/zero"))

@@ -164,6 +164,12 @@ def test_vocabularies_may_be_padded_differently(kind: str, vocab: int, tmp_path:
     assert np.isfinite(tree.odds).all()
 
 
+def test_a_target_with_fewer_hidden_states_than_are_read(tmp_path: Path) -> None:
+    head = open_head(Sizes().eagle3().save(tmp_path))
+    with pytest.raises(InputError, match="reads 3 hidden states of its target, which has 2"):
+        head.check_fits(tiny_cpu_backend(layers=1).config)
+
+
 @pytest.mark.parametrize("layout", ["original", "speculators"])
 @pytest.mark.parametrize("reduced", [True, False])
 def test_saved_eagle3_is_read_again(layout: str, reduced: bool, tmp_path: Path) -> None:

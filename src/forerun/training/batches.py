@@ -91,13 +91,14 @@ class Conversations:
         apart = min(max(sum(self.counts) // LEAST_HELD_OUT, 5), MOST_APART)
         for s, (store, count) in enumerate(zip(stores, self.counts, strict=True)):
             index = store.index[:count]
+            group = groups(store, index)
             # by number: an interrupted writer leaves them in another order
             for at in np.argsort(index["number"], kind="stable").tolist():
                 record = index[at]
                 if record["tokens"] < least or record["answer"] >= min(record["tokens"], longest):
                     continue
                 place = Place(s, at, min(int(record["tokens"]), longest), int(record["answer"]))
-                if int(record["number"]) // 2 % apart:
+                if group[at] % apart:
                     self.training.append(place)
                 else:
                     (self.held_out if record["temperature"] else self.greedy_held_out).append(place)
@@ -146,6 +147,18 @@ class Conversations:
             one = self.stores[place.store].conversation(place.place)
             counts += np.bincount(one.tokens[one.answer : place.tokens], minlength=vocab_size)[:vocab_size]
         return counts
+
+
+def groups(store: Store, index: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """What of a store must be held out together, by numbers, int64 [n]: a request and the one about its
+    answer; or a user's prompt at all temperatures."""
+    numbers = index["number"].astype(np.int64)
+    if store.about.get("prompts") is None:
+        return numbers // 2
+    _, which = np.unique(index["request_hash"], return_inverse=True)
+    first = np.full(which.max(initial=-1) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, which, numbers)
+    return np.argsort(np.argsort(first))[which]
 
 
 def grouped(places: Sequence[Place], rows: int) -> list[list[Place]]:

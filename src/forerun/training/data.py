@@ -13,6 +13,10 @@ from forerun.models.backend import Backend
 from forerun.models.rows import Rows
 from forerun.training.store import Store
 from forerun.weights.bfloat16 import Halves, to_bfloat16
+from forerun.words import counted
+
+LEAST_LAYERS = 3
+"""With fewer there are not as many hidden states as are recorded."""
 
 
 def feature_taps(layers: int) -> tuple[int, ...]:
@@ -36,6 +40,11 @@ def open_to_write(
         InputError: it holds data of another model, seed or source of prompts.
     """
     config = engine.backend.config
+    if config.layers < LEAST_LAYERS:
+        raise InputError(
+            f"{model} has {counted(config.layers, 'layer')}; "
+            f"data is written for models of {LEAST_LAYERS} or more"
+        )
     about = {
         "model": model,
         "vocab_size": config.vocab_size,

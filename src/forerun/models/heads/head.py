@@ -88,6 +88,8 @@ class Head:
         taps, hidden, vocab = self.taps_for(target), target.hidden_size, target.vocab_size
         if max(taps) > target.layers:
             return f"reads layer {max(taps)} of its target, which has {counted(target.layers, 'layer')}"
+        if len(taps) > target.layers + 1:
+            return f"reads {len(taps)} hidden states of its target, which has {target.layers + 1}"
         if self.features != len(taps) * hidden:
             read = f"{counted(self.features, 'value')} of {counted(len(taps), 'hidden state')}"
             return f"reads {read} of its target, whose hidden size is {hidden}"
