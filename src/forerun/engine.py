@@ -302,9 +302,9 @@ class Engine:
         chosen, draft_tokens = self._chosen(drafter)
         names = chosen if isinstance(chosen, str) else "none"
         self.check_drafter(names)
-        taken = 0
         if self._allowance is not None:
             taken = self._allowance.take_text(",".join(check_names(names)), longest)
+            weakref.finalize(request.ending, self._allowance.give, taken)  # with the text, written or not
         policy = self._budgets.policy(
             chosen if isinstance(chosen, str) else chosen.name, params.temperature, draft_tokens
         )
@@ -317,8 +317,6 @@ class Engine:
             chosen = PacedDrafter(chosen, pace(chosen.name))
         guesser = request.guided(chosen)
         target = self._target(request.rule(), guesser.taps, longest + STAGED_ROWS, after)
-        if self._allowance is not None:
-            weakref.finalize(target, self._allowance.give, taken)
         report = Report(prompt_tokens=len(prompt))
         answer = Answer(request.ending, params.logprobs, request.seed, report)
         return Task(target, guesser, prompt, policy, request.stop, params.max_tokens, report, answer)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from forerun import load
+from forerun.models import machine
 from forerun.models.outline import read_outline
 from forerun.planning import make_planner
 from forerun.tuning import Choice, keep_choice
@@ -110,6 +111,11 @@ def test_bad_input(tiny: Path, arguments: tuple[str, ...], says: str) -> None:
     done = forerun("plan", "-m", tiny, *arguments)
     assert done.returncode == 2
     assert says in error_line(done)
+
+
+def test_a_system_that_does_not_tell_its_memory(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 0)
+    assert "give --memory" in error_line(forerun("plan", "-m", tiny, "--bandwidth", 10))
 
 
 def test_advice_names_only_what_is_counted(tiny: Path) -> None:

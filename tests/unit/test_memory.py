@@ -254,6 +254,24 @@ def test_an_engine_refuses_texts_beyond_its_memory(tmp_path: Path) -> None:
         engine.remember(["word " * 200_000])
 
 
+def test_memory_of_a_text_that_failed_is_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from forerun import SamplingParams, load
+
+    path = write_tiny_gguf(tmp_path / "m.gguf", Tiny(layers=8, context=4096))
+    planner = Planner(read_outline(str(path)))
+    engine = load(str(path), drafter="none", memory=int(planner.at(2000).total * 1.03) + 1, context="auto")
+    params = SamplingParams(max_tokens=1900)
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "_target", full)
+        with pytest.raises(MemoryError):
+            engine.stream("hello", params)
+    engine.stream("hello", params).close()
+
+
 @LINUX
 @pytest.mark.model
 @pytest.mark.parametrize("drafter", ["none", "draft:{path}", "auto"])

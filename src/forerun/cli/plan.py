@@ -90,6 +90,8 @@ def plan(
     given = None if memory is None else parse_size(memory)
     check_whole("memory", given, 1)
     limit = memory_bytes() if given is None else given
+    if not limit:
+        raise InputError("this system does not tell how much memory it has; give --memory")
     outline = read_outline(model)
     tuned, gpu = known_choice(outline.path), device == "gpu"
     if gpu and (memory is None or bandwidth is None):

@@ -39,26 +39,14 @@ class Fields:
 
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
         """A whole number, low <= value <= high. Without a default the key must be there."""
-        value = self.get(key)
-        if value is None:
-            if default is None:
-                raise InputError(
-                    f"{self.source} has no {self.prefix + key}; fetch or convert the model again"
-                )
-            value = default
+        value = self._given(key, default)
         if type(value) is not int or not low <= value <= high:
             raise self.fault(key, f"is {value!r}, not a whole number from {low} to {high}")
         return value
 
     def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
         """A finite number, low <= value <= high. Without a default the key must be there."""
-        value = self.get(key)
-        if value is None:
-            if default is None:
-                raise InputError(
-                    f"{self.source} has no {self.prefix + key}; fetch or convert the model again"
-                )
-            value = default
+        value = self._given(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.fault(key, f"is {value!r}, not a number")
         if not low <= value <= high or not math.isfinite(value):
@@ -76,13 +64,7 @@ class Fields:
 
     def text(self, key: str, default: str | None = None) -> str:
         """A string. Without a default the key must be there."""
-        value = self.get(key)
-        if value is None:
-            if default is None:
-                raise InputError(
-                    f"{self.source} has no {self.prefix + key}; fetch or convert the model again"
-                )
-            return default
+        value = self._given(key, default)
         if not isinstance(value, str):
             raise self.fault(key, f"is {value!r}, not text")
         return value
@@ -90,3 +72,10 @@ class Fields:
     def fault(self, key: str, what: str) -> InputError:
         """An error about one key's value."""
         return InputError(f"{self.source}: {self.prefix + key} {what}")
+
+    def _given(self, key: str, default: object) -> object:
+        """The unchecked value, or the default; without one the key must be there."""
+        value = self.get(key)
+        if value is None and default is None:
+            raise InputError(f"{self.source} has no {self.prefix + key}; fetch or convert the model again")
+        return default if value is None else value
