@@ -113,6 +113,10 @@ def test_a_tree_is_shown(tiny: Path, heads: Path, tmp_path: Path) -> None:
     assert process(*options, f"--show-tree={tmp_path}/tree.svg").returncode == 0
     assert ElementTree.parse(tmp_path / "tree.svg").getroot().tag.endswith("svg")
     assert "ends in .svg" in error_line(process(*options, "--show-tree", "hello"))
+    refused = forerun(*options, "--show-tree=/nowhere/tree.svg")
+    assert (refused.returncode, refused.stdout) == (2, b"")  # known before anything is written
+    assert "cannot write /nowhere/tree.svg" in error_line(refused)
+    assert b"no tree was drafted" in forerun(*options, "--show-tree", "--drafter", "none").stderr
 
 
 def test_pictures_say_what_was_accepted() -> None:

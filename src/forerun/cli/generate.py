@@ -27,7 +27,7 @@ from forerun.cli.pictures import TreeWatcher, as_svg, as_text
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import read_stdin, say
 from forerun.errors import ForerunError, InputError
-from forerun.files import write_whole
+from forerun.files import check_writable, write_whole
 from forerun.sampling.grammar import check_grammar
 from forerun.sampling.params import SamplingParams
 from forerun.words import counted
@@ -154,6 +154,8 @@ def generate(
         raise InputError(
             f"--show-tree {show_tree!r}: name a file that ends in .svg, or put the option after PROMPT"
         )
+    if show_tree is not None and show_tree != TERMINAL:
+        check_writable(Path(show_tree))
     text = _read_prompt(prompt, raw)
     if logprobs is not None and not as_json:
         raise InputError("--logprobs needs --json, which has a place for them")
@@ -327,7 +329,7 @@ def _summarise(result: Result) -> None:
 
 def _show_tree(watcher: TreeWatcher, where: str, tokenizer: Tokenizer) -> None:
     """The run's most telling tree, on the terminal or in a file."""
-    if watcher.best is None:
+    if watcher.best is None or len(watcher.best.tree) == 1:
         say("no tree was drafted")
         return
 
