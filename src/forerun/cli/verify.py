@@ -178,7 +178,8 @@ def _check_texts(engine: Engine, work: Work, record: Record | None, as_json: boo
 
     def far() -> str:
         prompts = f"{len(done) // each} of {counted(len(work.prompts), 'prompt')} compared"
-        return f"{prompts}, none differs" + ("" if record is None else f"; noted in {record.path}")
+        told = f"{prompts}, none differs" if done else prompts
+        return told if record is None else f"{told}; noted in {record.path}"
 
     with told_if_interrupted(far):
         done += _comparisons(engine, work, record)
