@@ -39,9 +39,8 @@ class LlamaCpp:
             raise InputError(
                 f"comparing with llama.cpp needs its package ({error}): pip install llama-cpp-python"
             ) from error
-        logging.getLogger("llama-cpp-python").setLevel(
-            logging.CRITICAL + 1
-        )  # it has thousands of lines to say
+        # it has thousands of lines to say
+        logging.getLogger("llama-cpp-python").setLevel(logging.CRITICAL + 1)
         self._library: Any = llama_cpp
         self.version = version("llama-cpp-python")
         model_options = llama_cpp.llama_model_default_params()

@@ -328,11 +328,11 @@ def run(wish: Wish, job: Job) -> None:
     display = TrainingDisplay()
     with told_if_interrupted(lambda: display.far(job.folder)), display:
         figures = train_drafter(job, display.show, display.tell)
-    engine = open_target(
-        wish, draft_tokens=GUESSES
-    )  # as anybody would load it, now that the drafter is there
+    # as anybody would load it, now that the drafter is there
+    engine = open_target(wish, draft_tokens=GUESSES)
     name = f"{'draft' if job.kind == 'draft' else 'head'}:{job.folder}"
-    with Display("trying it") as trying:
+    untried = f"the drafter is in {job.folder}; it was not tried to the end"
+    with told_if_interrupted(lambda: untried), Display("trying it") as trying:
         served = serve(engine, name, GUESSES, held_out(job), trying)
     if served is not None:
         add_to_card(job.folder, served)

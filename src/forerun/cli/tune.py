@@ -214,9 +214,8 @@ class Search:
         for done, (dtype, threads) in enumerate((d, t) for d in self._dtypes for t in self._threads):
             self._settings.append(self._measure(dtype, threads))
             progress(done, 1000)
-        if (
-            len(self._settings) > 1
-        ):  # a busy moment must not choose for good: a second look, in the other order
+        # a busy moment must not choose for good: a second look, in the other order
+        if len(self._settings) > 1:
             self._settings = [self._again(setting) for setting in reversed(self._settings)][::-1]
         best = min(self._settings, key=lambda setting: setting.one + setting.eight)
         engine = self._load(best.dtype, best.threads)

@@ -99,9 +99,8 @@ def _open_folder(folder: Path) -> Checkpoint:
     config, values = read_hf_config(folder)
     tensors = read_folder(folder)
     if config.tied:
-        tensors.pop(
-            "lm_head.weight", None
-        )  # some tied models store it all the same; transformers ignores it too
+        # some tied models store it all the same; transformers ignores it too
+        tensors.pop("lm_head.weight", None)
     return Checkpoint(folder, config, _checked(config, tensors, folder), "hf", values)
 
 

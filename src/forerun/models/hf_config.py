@@ -32,6 +32,7 @@ CLASSES = {
 }
 """Of transformers, and what they are here."""
 
+CLASS_OF = {family: name for name, family in CLASSES.items()}
 DEFAULT_CONTEXT = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}  # transformers' own
 
 # Settings that change what is computed and that the decoder does not know, with the values that mean "off".

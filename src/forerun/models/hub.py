@@ -126,9 +126,8 @@ def _local(model: str) -> Path | None:
 
 def _from_hub(repo: str, file: str | None, refresh: bool, head: bool) -> Path:
     """The snapshot folder of a repository, or one GGUF file of it, in huggingface_hub's own cache."""
-    logging.getLogger("huggingface_hub").setLevel(
-        logging.ERROR
-    )  # one line is all that a user sees of a failure
+    # one line is all that a user sees of a failure
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     cached = _cached(repo, file, head)
     if cached is not None and not refresh:
         return cached
@@ -178,9 +177,7 @@ def _download(repo: str, file: str | None, head: bool) -> Path:
             folder = Path(huggingface_hub.snapshot_download(repo, allow_patterns=wanted))
     except InputError:
         raise
-    except (
-        Exception
-    ) as error:  # the library lets through those of its own, of its HTTP client and of the system
+    except Exception as error:  # of the library, of its HTTP client and of the system
         raise _hub_fault(repo, error, size) from error
     return folder if file is None else folder / file
 

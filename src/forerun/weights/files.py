@@ -46,9 +46,8 @@ def release(data: npt.NDArray[np.uint8]) -> None:
     if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
         return
     start = data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
-    first = (
-        -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-    )  # only whole pages: the others belong to neighbours too
+    # only whole pages: the others belong to neighbours too
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     length = (start + len(data)) // mmap.PAGESIZE * mmap.PAGESIZE - first
     if length > 0:
         mapped.madvise(mmap.MADV_DONTNEED, first, length)
