@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ import forerun  # noqa: E402
 from forerun.errors import InputError  # noqa: E402
 from forerun.models.checkpoint import Checkpoint, open_checkpoint  # noqa: E402
 from forerun.models.heads import open_head  # noqa: E402
+from forerun.models.heads.size import read_head_size  # noqa: E402
 from forerun.models.rope import plain  # noqa: E402
 from forerun.models.shipped import DRAFT_FILE  # noqa: E402
 from forerun.training.batches import Batch, Conversations, Place, grouped  # noqa: E402
@@ -26,9 +28,10 @@ from forerun.training.data import open_to_read, open_to_write  # noqa: E402
 from forerun.training.eagle import Eagle  # noqa: E402
 from forerun.training.eagle3 import Eagle3  # noqa: E402
 from forerun.training.eagle_head import Layout  # noqa: E402
-from forerun.training.export import plainly, rope_theta  # noqa: E402
+from forerun.training.export import FOUR_BITS, plainly, rope_theta  # noqa: E402
 from forerun.training.losses import mean_head_rows, soft_cross_entropy  # noqa: E402
 from forerun.training.means import NAME  # noqa: E402
+from forerun.training.medusa import Medusa  # noqa: E402
 from forerun.training.run import Job, train  # noqa: E402
 from forerun.training.store import Store  # noqa: E402
 from forerun.training.trainer import CHECKPOINT, Figures, Progress, Settings  # noqa: E402
@@ -451,3 +454,13 @@ def test_the_base_of_frequencies(theta: float, head_dim: int) -> None:
 
 def test_figures() -> None:
     assert Figures([0.5, 0.25], 0.8, 0.4).mean_accepted_length == 1.75
+
+
+@pytest.mark.parametrize("kind", [Eagle, Eagle3, Medusa])
+def test_what_a_guess_reads_is_what_serving_counts(kind: type[Any], model: Path, tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(model)
+    head = kind(checkpoint, torch.arange(256))
+    head.save(tmp_path, None, "small")
+    once = 3 * 64 * 64 * FOUR_BITS if kind is Eagle3 else 0  # what joins states is read for the first guess
+    reads = read_head_size(str(tmp_path), checkpoint.config).reads
+    assert head.guess_bytes - once == pytest.approx(reads, rel=0.05)

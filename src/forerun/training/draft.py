@@ -30,7 +30,7 @@ from forerun.text.tokenizer import Tokenizer
 from forerun.training import rounding
 from forerun.training.batches import Batch, following, later
 from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, side_by_side
-from forerun.training.export import as_arrays, llama_config, rope_theta
+from forerun.training.export import FOUR_BITS, as_arrays, llama_config, rope_theta
 from forerun.training.export_gguf import EMBEDDING, save_draft
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.unrolled import attend
@@ -39,8 +39,6 @@ from forerun.weights.hf_folder import write_folder
 from forerun.words import counted
 
 HEAD_DIM, THETA = 32, 10000.0
-FOUR_BITS = 0.625
-"""Bytes of a weight in Q4_1."""
 
 
 @dataclass(frozen=True)

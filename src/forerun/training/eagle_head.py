@@ -19,7 +19,7 @@ from forerun.models.hf_config import CLASS_OF
 from forerun.models.rope import plain
 from forerun.training.batches import Batch, following
 from forerun.training.data import feature_taps
-from forerun.training.export import EIGHT_BITS, Floats, as_arrays, plainly, rope_theta
+from forerun.training.export import EIGHT_BITS, FOUR_BITS, Floats, as_arrays, plainly, rope_theta
 from forerun.training.losses import mean_head_rows
 from forerun.training.weights import head_rows, places_of, values
 
@@ -69,8 +69,8 @@ class EagleHead(nn.Module):
 
     @property
     def guess_bytes(self) -> int:
-        """Bytes of weights that a guess reads where it serves, in 8 bits."""
-        return int(EIGHT_BITS * (sum(p.numel() for p in self.parameters()) + self.head.numel()))
+        """Bytes of weights that a guess reads where it serves: the layer in 4 bits, the output layer in 8."""
+        return int(FOUR_BITS * sum(p.numel() for p in self.parameters()) + EIGHT_BITS * self.head.numel())
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:

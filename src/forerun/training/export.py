@@ -16,8 +16,8 @@ from forerun.version import __version__
 
 Floats = npt.NDArray[np.float32]
 
-EIGHT_BITS = 1.0625
-"""Bytes of a weight in 8 bits, with its share of the scale."""
+EIGHT_BITS, FOUR_BITS = 1.0625, 0.625
+"""Bytes of a weight in 8 and in 4 bits, with its share of scale and minimum."""
 
 
 def as_arrays(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Floats]:
