@@ -50,10 +50,15 @@ def read_stdin() -> bytes:
 
 
 def say(message: str) -> None:
+    """Write a line to standard error that says who writes it."""
+    note(f"forerun: {one_line(message)}")
+
+
+def note(line: str) -> None:
     """Write a line to standard error. It goes nowhere where that cannot be written: an answer is no worse
     for a note that nobody reads."""
     try:
-        print(f"forerun: {one_line(message)}", file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         silence(sys.stderr)
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, model_option, threads_option
+from forerun.cli.train_display import AGAIN, Display, TrainingDisplay, expected
 from forerun.errors import InputError
 from forerun.models.config import LARGEST_VOCABULARY
 
@@ -23,17 +23,11 @@ if TYPE_CHECKING:
     from forerun.engine import Engine
     from forerun.training.eagle_head import Layout
     from forerun.training.run import Job
-    from forerun.training.trainer import Figures, Progress
 
 GIGABYTE = 1 << 30
 POSITIVE = FiniteRange(0, min_open=True)
 GUESSES = 8
 """Verified a step where a trained drafter is tried."""
-
-QUIET_SECONDS = 60.0
-"""Between two lines where standard error is no terminal."""
-
-AGAIN = "the same command goes on from there"
 
 
 def gathered(name: str, kind: type[Any], *several: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -343,11 +337,6 @@ def run(wish: Wish, job: Job) -> None:
     )
 
 
-def expected(speed_up: float | None) -> str:
-    """What there is to say of it after a comma."""
-    return "" if speed_up is None else f", expected {speed_up:.2f}x"
-
-
 def need_torch(threads: int | None) -> None:
     """Refuse where torch is missing; let it use so many threads."""
     if importlib.util.find_spec("torch") is None:
@@ -377,75 +366,3 @@ def write_data(wish: Wish, engine: Engine, folder: Path) -> None:
             writer.write(
                 wish.tokens, lambda done, total: display(done / total, f"{done:,} of {total:,} tokens")
             )
-
-
-class Display:
-    """A progress bar on a terminal, a line a minute elsewhere; on standard error."""
-
-    def __init__(self, label: str) -> None:
-        self._label, self._last = label, monotonic()
-        self._bar: Any = None
-
-    def __call__(self, share: float, detail: str) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=share, detail=detail)
-        elif monotonic() - self._last > QUIET_SECONDS:
-            self.line(f"{self._label}: {share:.1%}, {detail}")
-            self._last = monotonic()
-
-    def line(self, text: str) -> None:
-        """A line that stays."""
-        if self._bar is not None:
-            self._bar.console.print(text, highlight=False)
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-    def __enter__(self) -> Display:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
-            self._bar = Progress(
-                *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True
-            )
-            self._task = self._bar.add_task(self._label, total=1.0, detail="")
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-
-class TrainingDisplay(Display):
-    """What a training shows."""
-
-    def __init__(self) -> None:
-        super().__init__("training")
-        self._speed_up: float | None = None
-        self._spent: float | None = None
-
-    def far(self, folder: Path) -> str:
-        """How far the training in this folder came."""
-        if self._spent is None:
-            return f"before the first batch; {AGAIN}"
-        return f"{self._spent:.0%} of the training is done and kept in {folder}; {AGAIN}"
-
-    def show(self, at: Progress, spent: float) -> None:
-        self._spent = spent
-        speed = at.tokens / max(at.seconds, 1e-9)
-        self(spent, f"loss {at.loss:.3f}, {at.tokens:,} tokens, {speed:,.0f}/s" + expected(self._speed_up))
-
-    def tell(self, at: Progress, figures: Figures) -> None:
-        depths = " ".join(f"{share:.3f}" for share in figures.by_depth)
-        self._speed_up = figures.speed_up
-        self.line(
-            f"after {at.tokens:,} tokens: loss {at.loss:.3f}, held out: right to depth {depths}, "
-            f"mean accepted length {figures.mean_accepted_length:.2f}, among four {figures.among_four:.3f}, "
-            f"sampled {figures.sampled:.3f}" + expected(figures.speed_up)
-        )
-
-    def __enter__(self) -> TrainingDisplay:
-        super().__enter__()
-        return self
