@@ -50,7 +50,7 @@ class Forward : public Job {
  private:
   static constexpr int kStagesOfLayer = 9, kOtherStages = 7;
   static constexpr int kPrivateRows = 12;  // up to here every thread prepares all rows for itself: cheaper than to wait, and to have them brought over
-  static constexpr int kPieceTiles = 8;   // tiles handed out at a time at most, an even number
+  static constexpr int kPieceTiles = 24;  // tiles handed out at a time at most, an even number
   static constexpr int kRowBlock = 64;    // rows whose outputs a thread holds at a time
   using Clock = std::chrono::steady_clock;
 
@@ -61,8 +61,8 @@ class Forward : public Job {
     int first, count, tile;
   };
 
-  // Where rows are many a larger piece reads them less often.
-  int piece(int tiles) const { return std::clamp(tiles / ((n_ < kRowBlock ? 8 : 3) * threads_) / 2 * 2, 2, kPieceTiles); }
+  // Three pieces a thread: each begins slowly, but who has fallen behind shall be helped.
+  int piece(int tiles) const { return std::clamp(tiles / (3 * threads_) / 2 * 2, 2, kPieceTiles); }
   // After the last layer's keys and values, rows that nobody asks for are left alone: they are those before this one.
   int first_row(int layer) const { return layer + 1 < shape_.layers ? 0 : last_from_; }
   int first_asked() const;
