@@ -95,8 +95,7 @@ class Engine:
 
     Attributes:
         end_tokens: ids that end a text: the model's, and those that the tokenizer knows as ends.
-        draft_tokens: guesses to verify a step, as above; may be changed between texts.
-        auto: the drafter that "auto" stands for, and its draft tokens.
+        draft_tokens: as above; may be changed between texts.
     """
 
     def __init__(

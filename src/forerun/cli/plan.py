@@ -78,20 +78,13 @@ def plan(
     Works out from metadata alone what a model and its drafters need, which contexts fit, and how fast
     decoding would be.
     """
-    from forerun.arguments import check_whole
     from forerun.backends.cpu import check_options
     from forerun.bench.forecast import Forecaster
-    from forerun.models.machine import memory_bytes
     from forerun.models.outline import read_outline
-    from forerun.planning import parse_size
     from forerun.tuning import known_choice
 
     check_options(dtype=dtype, threads=threads, kv=kv)
-    given = None if memory is None else parse_size(memory)
-    check_whole("memory", given, 1)
-    limit = memory_bytes() if given is None else given
-    if not limit:
-        raise InputError("this system does not tell how much memory it has; give --memory")
+    limit = _limit(memory)
     outline = read_outline(model)
     tuned, gpu = known_choice(outline.path), device == "gpu"
     if gpu and (memory is None or bandwidth is None):
@@ -138,6 +131,20 @@ def plan(
     print(json.dumps(result.as_dict()) if as_json else result.as_text())
     if context is not None and context > fitting:
         raise CheckFailed(f"a context of {context} does not fit; {result.advice()}")
+
+
+def _limit(memory: str | None) -> int:
+    """Bytes that there are: as given, or this machine's."""
+    from forerun.arguments import check_whole
+    from forerun.models.machine import memory_bytes
+    from forerun.planning import parse_size
+
+    given = None if memory is None else parse_size(memory)
+    check_whole("memory", given, 1)
+    limit = memory_bytes() if given is None else given
+    if not limit:
+        raise InputError("this system does not tell how much memory it has; give --memory")
+    return limit
 
 
 def _make_planner(
