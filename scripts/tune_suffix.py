@@ -115,7 +115,8 @@ def replay(drafter: Drafter, policy: Policy, case: Answered, curve: CostCurve) -
         wish = policy.plan(report, len(left) - at)
         proposed = drafter.propose(wish).fit(root, nodes=wish.nodes, depth=wish.depth, vocab_size=1 << 30)
         tree = policy.trim(proposed, 1e-5)
-        ids, children, node, emitted = tree.ids, tree.children, 0, []
+        ids, children, node = tree.ids, tree.children, 0
+        emitted: list[int] = []
         while at + len(emitted) < len(left):
             emitted.append(left[at + len(emitted)])
             node = next((c for c in children[node] if ids[c] == emitted[-1]), -1)
