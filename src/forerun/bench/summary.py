@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.bench.contest import OWN, Sample
+from forerun.core.report import depths_together
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,6 @@ def _run(samples: list[Sample], plain: dict[tuple[str, float], float]) -> Run:
     gains = [float(np.median(found)) / plain[key] for key, found in by_prompt.items()] or [0.0]
     reports = [s.written.report for s in samples if s.written.report is not None]
     forwards = sum(report.target_forwards for report in reports)
-    deepest = max((len(report.depths) for report in reports), default=0)
-    rates = []
-    for depth in range(deepest):
-        counts = [report.depths[depth] for report in reports if depth < len(report.depths)]
-        checked = sum(count.checked for count in counts)
-        rates.append(sum(count.accepted for count in counts) / checked if checked else 0.0)
     names = ("prompt", "draft", "verify", "choose", "other") if reports else ()
     low, middle, high = (float(v) for v in np.percentile(speeds, [10, 50, 90]))
     return Run(
@@ -113,7 +108,7 @@ def _run(samples: list[Sample], plain: dict[tuple[str, float], float]) -> Run:
         high=high,
         speedup=float(np.median(gains)),
         mean_accepted_length=sum(report.tokens for report in reports) / forwards if forwards else None,
-        acceptance_by_depth=rates,
+        acceptance_by_depth=[count.rate for count in depths_together(reports)],
         seconds={name: sum(getattr(report, name) for report in reports) for name in names},
         equal=all(s.equal for s in samples),
     )

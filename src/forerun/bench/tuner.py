@@ -15,6 +15,7 @@ from time import monotonic
 
 from forerun.bench.contest import Own, Written, encoded
 from forerun.bench.workloads import WorkloadPrompt
+from forerun.core.report import depths_together
 from forerun.engine import Engine
 from forerun.sampling.params import SamplingParams
 
@@ -50,7 +51,7 @@ class Arm:
     def acceptance(self) -> float | None:
         """Accepted over checked, all depths together."""
         reports = [written.report for written in self.written.values() if written.report is not None]
-        counts = [count for report in reports for count in report.depths]
+        counts = depths_together(reports)
         checked = sum(count.checked for count in counts)
         return sum(count.accepted for count in counts) / checked if checked else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -25,6 +25,11 @@ class DepthCount:
 
     checked: int = 0
     accepted: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The chance that a guess is right where its parent was; 0 where none was checked."""
+        return self.accepted / self.checked if self.checked else 0.0
 
 
 @dataclass(slots=True)
@@ -113,7 +118,7 @@ class Report:
     @property
     def acceptance_by_depth(self) -> list[float]:
         """accepted / checked at depth 1, 2, ...: the chance that a guess is right when its parent was."""
-        return [count.accepted / count.checked if count.checked else 0.0 for count in self.depths]
+        return [count.rate for count in self.depths]
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers, for JSON."""
@@ -135,3 +140,14 @@ class Report:
                 for name, count in self.drafters.items()
             },
         }
+
+
+def depths_together(reports: Iterable[Report]) -> list[DepthCount]:
+    """Of several generations, how guesses fared at depth 1, 2, ..."""
+    together: list[DepthCount] = []
+    for report in reports:
+        together += [DepthCount() for _ in report.depths[len(together) :]]
+        for total, count in zip(together, report.depths, strict=False):
+            total.checked += count.checked
+            total.accepted += count.accepted
+    return together

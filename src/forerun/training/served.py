@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forerun.core.report import DepthCount
+from forerun.core.report import Report, depths_together
 from forerun.engine import Engine
 from forerun.sampling.params import SamplingParams
 from forerun.training.batches import Conversations
@@ -56,21 +56,17 @@ def serve(
     """
     places = data.greedy_held_out[:MOST_ANSWERS]
     params = SamplingParams(max_tokens=LONGEST)
-    tokens = forwards = 0
-    depths: list[DepthCount] = []
+    reports: list[Report] = []
     for done, place in enumerate(places):
         one = data.stores[place.store].conversation(place.place)
         with engine.stream_tokens(one.tokens[: one.answer].tolist(), params, drafter=drafter) as stream:
             for _ in stream:
                 pass
-        report = stream.result.report
-        tokens, forwards = tokens + report.tokens, forwards + report.target_forwards
-        depths += [DepthCount() for _ in report.depths[len(depths) :]]
-        for total, count in zip(depths, report.depths, strict=False):
-            total.checked += count.checked
-            total.accepted += count.accepted
+        reports.append(stream.result.report)
         progress((done + 1) / len(places), f"{done + 1} of {len(places)} answers")
+    forwards = sum(report.target_forwards for report in reports)
     if not forwards:
         return None
-    by_depth = [count.accepted / count.checked for count in depths if count.checked]
+    tokens = sum(report.tokens for report in reports)
+    by_depth = [count.rate for count in depths_together(reports) if count.checked]
     return Served(len(places), guesses, tokens / forwards, by_depth)

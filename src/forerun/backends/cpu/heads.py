@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun import _core
-from forerun.backends.cpu.tensors import finite, floats, place
+from forerun.backends.cpu.tensors import execution, finite, floats, place
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part
@@ -98,7 +98,7 @@ class _Packer:
         """Some rows of another model's layer; all of them are shared."""
         if rows is None:
             return linear
-        taken = linear.rows(self._team, rows, "q8" if self._format == "q4" else self._format)
+        taken = linear.rows(self._team, rows, execution(self._format, "lm_head"))
         self.bytes += taken.bytes
         return taken
 
@@ -111,7 +111,7 @@ class _Packer:
             return
         bias = tensors.get(name.removesuffix("weight") + "bias")
         outputs, inputs = tensor.shape
-        format = "q8" if self._format == "q4" and short in ("embed_tokens", "lm_head") else self._format
+        format = execution(self._format, short)
         offsets = None if bias is None else self.floats(bias)
         with finite(tensor, self._path):
             _, size = weights.set_linear(

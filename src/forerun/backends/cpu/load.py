@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from forerun import _core
 from forerun.backends.cpu.backend import CpuBackend, usable_cores
-from forerun.backends.cpu.tensors import finite, floats, place
+from forerun.backends.cpu.tensors import execution, finite, floats, place
 from forerun.errors import InputError
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
@@ -116,7 +116,7 @@ def _packed(
         offsets = None if bias is None else floats(bias, path)
         if offsets is not None and order is not None:
             offsets = offsets[order]
-        format = _format(dtype, short)
+        format = execution(dtype, short)
         with finite(tensor, path):
             packed, bytes_read = weights.set_linear(
                 layer, short, tensor.kind, tensor.data, outputs, inputs, format, order, offsets
@@ -127,10 +127,6 @@ def _packed(
         if progress is not None:
             progress(done + 1, len(tensors))
     return weights, formats
-
-
-def _format(dtype: str, short: str) -> str:
-    return "q8" if dtype == "q4" and short in ("embed_tokens", "lm_head") else dtype
 
 
 def _row_order(config: ModelConfig, short: str) -> npt.NDArray[np.int32] | None:

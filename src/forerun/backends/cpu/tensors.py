@@ -54,3 +54,8 @@ def _not_finite(tensor: Tensor, source: Path) -> InputError:
         f"{source}: tensor {tensor.name!r} holds numbers that are not finite (NaN or infinity); "
         "the file is damaged, fetch or make it again"
     )
+
+
+def execution(dtype: str, short: str) -> str:
+    """How a matrix of this name is executed: with q4 the embedding and the head are kept in 8 bits."""
+    return "q8" if dtype == "q4" and short in ("embed_tokens", "lm_head") else dtype
