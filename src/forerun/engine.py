@@ -30,7 +30,7 @@ from forerun.errors import InputError
 from forerun.models.memory import STAGED_ROWS, SUFFIX_BYTES
 from forerun.models.sequence import Rule, verify_together
 from forerun.models.sequence import Sequence as TargetSequence
-from forerun.own_drafter import OwnDrafter
+from forerun.own import OwnDrafter
 from forerun.planning import Allowance
 from forerun.request import Request
 from forerun.roster import Circumstances, DraftLoader, Roster, check_names
