@@ -58,9 +58,13 @@ class OwnDrafter:
         """What the drafter proposes.
 
         Raises:
-            InputError: candidates were drawn from what is no distribution over the target's vocabulary.
+            InputError: it made no tree (chances that are no numbers, for instance), or drew candidates from
+                what is no distribution over the target's vocabulary.
         """
-        tree = self._drafter.propose(budget)
+        try:
+            tree = self._drafter.propose(budget)
+        except ValueError as error:
+            raise InputError(f"drafter {self.name!r} could not propose: {error}") from error
         if isinstance(tree, DraftTree) and tree.drawn:
             for node, proposal in tree.proposals.items():
                 if wrong := self._fault(proposal):

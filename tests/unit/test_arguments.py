@@ -52,6 +52,13 @@ def proposing(tree: Any) -> LookupDrafter:
     return drafter
 
 
+def making(make: Callable[[], Any]) -> LookupDrafter:
+    """A drafter that makes its tree like this."""
+    drafter = LookupDrafter()
+    drafter.propose = lambda budget: make()  # type: ignore[method-assign]
+    return drafter
+
+
 def drawing(proposal: Any) -> LookupDrafter:
     """A drafter that says it drew its guess from this."""
     return proposing(DraftTree([1, 2], [-1, 0], proposals={0: np.array(proposal, dtype=np.float64)}))
@@ -106,6 +113,10 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "drafter of no layer": (lambda: ANY.generate("a", drafter=reading((0, 99))), "taps are (0, 99)"),
     "drafter of no tuple": (lambda: ANY.generate("a", drafter=reading(None)), "taps are None"),
+    "chance no number": (
+        lambda: ANY.generate("a", drafter=making(lambda: DraftTree([1, 2], [-1, 0], chances=[1.0, np.nan]))),
+        "drafter 'lookup' could not propose: a tree's chances are numbers from 0 to 1",
+    ),
     "proposal no number": (
         lambda: ANY.generate("a", drafter=drawing([np.nan, *[0.04] * 23])),
         "drafter 'lookup': its proposal at node 0 has probabilities that are not finite",
