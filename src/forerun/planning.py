@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forerun.errors import InputError
+from forerun.models.config import layers_to_run
 from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.heads.size import HeadSize, read_head_size, usual_head_size
 from forerun.models.memory import (
@@ -98,7 +99,7 @@ class Planner:
         """The same, with the metadata of a drafter that is a model or a head.
 
         Raises:
-            InputError: there is no such model or head.
+            InputError: there is no such model or head, or it has not so many layers.
         """
         kind, _, where = name.partition(":")
         if kind == "draft":
@@ -107,6 +108,8 @@ class Planner:
             config = self.target.config
             size = read_head_size(where, config) if where else usual_head_size(kind, config)
             return replace(self, heads={**self.heads, name: size})
+        if kind == "skip":
+            layers_to_run(where, self.target.config.layers)
         return self
 
     def with_drafters(self, drafters: str) -> Planner:
@@ -156,9 +159,8 @@ class Planner:
         if kind == "suffix":
             return Share(name, kv=SUFFIX_BYTES * context)
         if kind == "skip":
-            layers = int(detail) if detail.isdecimal() else max(1, config.layers // 3)
             memory = self._memory(self.target, context)
-            kv = memory.kv * min(layers, config.layers) // config.layers
+            kv = memory.kv * layers_to_run(detail, config.layers) // config.layers
             return Share(name, kv=kv, activations=memory.activations)
         if name in self.heads:
             head = self.heads[name]

@@ -28,6 +28,7 @@ from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.drafters.paced import PacedDrafter
 from forerun.errors import InputError
+from forerun.models.config import layers_to_run
 from forerun.models.draft_vocabulary import DraftVocabulary
 from forerun.models.heads.head import DRAFTER_NAMES
 
@@ -221,12 +222,10 @@ class Roster:
         return backend, tokens if isinstance(tokens, DraftVocabulary) else None
 
     def _first_layers(self, layers: str) -> Backend:
-        most = self._target.config.layers - 1
-        if layers and int(layers) > most >= 1:
-            raise InputError(f"drafter skip:{layers}: give a number of layers from 1 to {most}")
-        if most < 1 or not isinstance(self._target, Layered):
+        wanted = layers_to_run(layers, self._target.config.layers)
+        if not isinstance(self._target, Layered):
             raise InputError("drafter skip: this model cannot run on its first layers alone; choose another")
-        return self._target.first_layers(int(layers) if layers else max(1, (most + 1) // 3))
+        return self._target.first_layers(wanted)
 
 
 def check_names(names: str) -> list[str]:

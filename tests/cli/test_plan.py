@@ -56,6 +56,22 @@ def test_a_configuration_is_enough(tmp_path: Path) -> None:
     assert not found["contexts"][-1]["fits"]
 
 
+@pytest.mark.parametrize("dtype", [[], {}, 5, None, "int3"])
+def test_an_unknown_dtype_in_a_configuration_is_taken_for_bfloat16(tmp_path: Path, dtype: object) -> None:
+    folder = write_tiny_hf(tmp_path / "m")
+    config = folder / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "torch_dtype": dtype}))
+    assert set(read_outline(str(config)).kinds.values()) == {"BF16"}
+    assert forerun("plan", "-m", config, "--bandwidth", 10).returncode == 0
+
+
+@pytest.mark.parametrize("drafter", ["skip:2", "skip:7", "suffix,skip:99999999999999999999"])
+def test_more_layers_than_there_are_to_skip_to(tiny: Path, drafter: str) -> None:
+    done = forerun("plan", "-m", tiny, "--bandwidth", 10, "--drafter", drafter)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert "give a number of layers from 1 to 1" in error_line(done)
+
+
 LLAMA_70B = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8192,
     "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,

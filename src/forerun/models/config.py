@@ -94,3 +94,16 @@ def token_ids(values: list[object], vocab_size: int, source: str) -> tuple[int, 
         if type(value) is not int or value < 0:
             raise InputError(f"{source}: {value!r} is given as the id of a token")
     return tuple(sorted({value for value in values if isinstance(value, int) and value < vocab_size}))
+
+
+def layers_to_run(wanted: str, layers: int) -> int:
+    """What `skip:WANTED` runs of a model with so many layers: a third of them where `wanted` is empty.
+
+    Raises:
+        InputError: it has no more than that.
+    """
+    if layers < 2:
+        raise InputError("drafter skip: this model cannot run on its first layers alone; choose another")
+    if wanted and int(wanted) >= layers:
+        raise InputError(f"drafter skip:{wanted}: give a number of layers from 1 to {layers - 1}")
+    return int(wanted) if wanted else max(1, layers // 3)

@@ -18,7 +18,7 @@ from forerun.models.hf_config import read_hf_config
 from forerun.models.hub import find_model, pull_config
 from forerun.weights.hf_folder import INDEX, SINGLE
 
-KINDS_OF_DTYPES: Mapping[object, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+KINDS_OF_DTYPES: Mapping[str, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,5 +63,5 @@ def outline_of_config(folder: Path) -> Outline:
     if not (folder / "config.json").exists():
         raise InputError(f"the folder {folder} has no config.json; name a GGUF file or a Hugging Face folder")
     config, values = read_hf_config(folder)
-    kind = KINDS_OF_DTYPES.get(values.get("torch_dtype", values.get("dtype")), "BF16")
+    kind = KINDS_OF_DTYPES.get(str(values.get("torch_dtype", values.get("dtype"))), "BF16")
     return Outline(folder, config, {name: kind for name, _ in expected_tensors(config)})
