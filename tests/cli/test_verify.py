@@ -16,6 +16,7 @@ from forerun.bench import verify as checks
 from forerun.cli.app import run
 from forerun.engine import Engine
 from forerun.sampling.params import SamplingParams
+from support.program import error_line, forerun
 
 ONE = ["--max-tokens", "24", "--limit", "1"]
 
@@ -116,6 +117,22 @@ def test_a_run_that_was_broken_off_is_gone_on_with(
         record.write_text(text)
         assert run(arguments) == 2
         assert "cannot be used as a record" in capsys.readouterr().err or text == "[]\n{}\n"
+
+
+@pytest.mark.parametrize("text", ["a note without a last newline", '{"a": 1}', "\x00" * 5000])
+def test_what_is_no_record_stays_as_it_is(tiny: Path, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "mine"
+    path.write_text(text)
+    done = forerun("verify", "-m", tiny, *ONE, "--record", path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert "cannot be used as a record: it holds something else" in error_line(done)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/full", "/dev/null"])
+def test_a_record_is_a_file(tiny: Path, path: str) -> None:
+    done = forerun("verify", "-m", tiny, *ONE, "--record", path)
+    assert "cannot be used as a record: it is no file" in error_line(done)
 
 
 @pytest.mark.parametrize("recorded", [False, True])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from forerun.bench.prompts import Prompt
 from forerun.bench.verify import Comparison, Difference
 from forerun.errors import InputError
 from forerun.files import explained, write_whole
+from forerun.text.reading import LONGEST
 
 
 class Record:
@@ -29,8 +32,7 @@ class Record:
     def __init__(self, path: Path, settings: dict[str, object]) -> None:
         self.path = path
         try:
-            lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-            whole = [json.loads(line) for line in lines]
+            whole = list(_lines(path)) if path.exists() else []
             if whole and whole[0] != settings:
                 raise InputError(f"{path} is the record of a run with other settings; name another file")
             self._done = {row["place"]: row for row in whole[1:]}
@@ -68,3 +70,15 @@ class Record:
         line = json.dumps({"place": place, "prompt": asdict(prompt), "comparisons": rows})
         with explained(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """What the whole lines of a file hold. Where the first one is not whole, it is somebody else's file."""
+    if not path.is_file():  # a device may go on and on
+        raise InputError(f"{path} cannot be used as a record: it is no file")
+    with path.open("rb") as file:
+        for number, line in enumerate(iter(partial(file.readline, LONGEST), b"")):
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+            elif number == 0:
+                raise InputError(f"{path} cannot be used as a record: it holds something else")
