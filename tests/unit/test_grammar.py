@@ -19,7 +19,7 @@ from forerun.sampling.constraint import (
 )
 from forerun.sampling.grammar import Grammars, _Words
 from forerun.sampling.params import SamplingParams
-from forerun.text import from_gguf
+from forerun.text import Tokenizer, from_gguf
 
 
 def walk(constraint: Constraint, choices: list[int]) -> list[int]:
@@ -194,6 +194,24 @@ def test_no_token_fits() -> None:
         with pytest.raises(ForerunError, match="cannot follow the regular expression any further"):
             constraint.place(ints([0]), [])
         assert constraint.place(ints([1]), []).complete
+
+
+def test_an_interruption_while_a_grammar_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llguidance asks for tokens meanwhile, and takes Ctrl-C there for a fault of the grammar."""
+
+    vocabulary, presses = tokenizer(), iter([True])
+    encode = type(vocabulary).encode
+
+    def interrupted(self: Tokenizer, text: str, add_special: bool = True) -> list[int]:
+        if next(presses, False):
+            raise KeyboardInterrupt
+        return encode(self, text, add_special)
+
+    monkeypatch.setattr(type(vocabulary), "encode", interrupted)
+    compiler, params = Grammars(vocabulary, (0,)), SamplingParams(regex="a stretch of text")
+    with pytest.raises(KeyboardInterrupt):
+        compiler.of(params)
+    assert compiler.of(params) is not None
 
 
 def test_what_becomes_too_much_later_is_told_then() -> None:

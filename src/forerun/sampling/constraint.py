@@ -157,9 +157,9 @@ class Constraint:
     def _check(self) -> None:
         if not self._matcher.is_error():
             return
-        why = reason(self._matcher.get_error())
+        message = self._matcher.get_error()
         self._restart()
-        raise InputError(f"the answer cannot follow the {self._grammar.name} any further: {why}")
+        raise InputError(f"the answer cannot follow the {self._grammar.name} any further: {reason(message)}")
 
 
 def bits(tokens: Iterable[int], words: int) -> Bits:

@@ -156,7 +156,13 @@ def _matchers(kind: str) -> type[LLMatcher]:
 
 
 def reason(message: str) -> str:
-    """What matters of a message of llguidance."""
+    """What matters of a message of llguidance.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C came while it asked Python for something, which it takes for a fault.
+    """
+    if "PyErr { type: <class 'KeyboardInterrupt'>" in message:
+        raise KeyboardInterrupt
     lines = [line.strip() for line in message.partition("<state>")[0].splitlines()]
     lines = [line for line in lines if line and not EXCERPT.fullmatch(line)]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
