@@ -35,6 +35,7 @@ def test_help_and_version() -> None:
         (["generate", "x", "--max-tokens", "many"], "'many' is not a valid integer"),
         (["generate", "x", "--seed"], "requires an argument"),
         (["cost", "--rounds", "0"], "0 is not in the range"),
+        (["train"], "Missing command"),
     ],
 )
 def test_usage(arguments: list[str], message: str) -> None:

@@ -259,6 +259,7 @@ def test_too_few_prompts_keep_nothing(tiny: Path, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (("--drafters", ""), "--drafters names nothing"),
+        (("--drafters", "none,none"), "--drafters names none but plain decoding"),
         (("--drafters", "oracle"), "no drafter 'oracle'"),
         (("--draft-tokens", "many"), "--draft-tokens: 'many' is no number"),
         (("--threads", "0"), "--threads: '0' is no number"),

@@ -151,7 +151,7 @@ layout_option = click.option(
 )
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def train() -> None:
     """Make a drafter for a model.
 

@@ -88,7 +88,7 @@ def tune(
         return
     search = Search(
         model,
-        _words(drafters, "--drafters"),
+        _drafters(drafters),
         [
             None if size == "auto" else _number(size, "--draft-tokens", 63)
             for size in _words(draft_tokens, "--draft-tokens")
@@ -123,6 +123,13 @@ def _words(text: str, option: str) -> list[str]:
     found = [word.strip() for word in text.split(",") if word.strip()]
     if not found:
         raise InputError(f"{option} names nothing to try")
+    return found
+
+
+def _drafters(text: str) -> list[str]:
+    found = [name for name in _words(text, "--drafters") if name != "none"]
+    if not found:
+        raise InputError("--drafters names none but plain decoding, which takes part anyway; name another")
     return found
 
 
