@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from forerun.training.store import Store
 from forerun.training.trainer import CHECKPOINT, Trainer
 from forerun.training.writer import Writer
-from support.program import forerun
+from support.program import error_line, forerun
 from support.tiny import Tiny, write_tiny_gguf
 
 
@@ -59,3 +59,20 @@ def test_while_training(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert re.fullmatch(
         rf"forerun: interrupted: {far}; the same command goes on from there\n", done.stderr.decode()
     )
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_a_training_that_diverges(model: Path, tmp_path: Path, kind: str) -> None:
+    """It ends at once and says so, and the drafter that was there before stays."""
+    head = tmp_path / "head"
+    assert forerun("train", "data", "-m", model, "-o", tmp_path / "data", "--tokens", 3_000).returncode == 0
+    options = ("--data", tmp_path / "data", "-o", head, "--threads", 1, "--draft-vocab", 250, "--batch", 256)
+    assert forerun("train", kind, "-m", model, *options, "--epochs", 0.5).returncode == 0
+    (head / CHECKPOINT).unlink()
+    before = {path.name: path.read_bytes() for path in head.iterdir()}
+    done = forerun("train", kind, "-m", model, *options, "--epochs", 1000, "--rate", 1e300)
+    assert (done.returncode, done.stdout) == (2, b"")
+    told = r"the training diverged after [\d,]+ tokens: .* lower --rate than 1e\+300, in another folder"
+    assert re.search(told, error_line(done))
+    assert not (head / CHECKPOINT).exists()
+    assert {name: (head / name).read_bytes() for name in before} == before

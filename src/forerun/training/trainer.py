@@ -18,6 +18,7 @@ from forerun.errors import InputError
 from forerun.files import write_whole
 from forerun.training.batches import Batch, Conversations, Place, in_batches
 from forerun.training.means import KeptMeans
+from forerun.words import counted
 
 CHECKPOINT = "checkpoint.pt"
 PARTS = {"module": dict, "optimizer": dict, "progress": dict, "counts": list, "about": dict}
@@ -150,6 +151,9 @@ class Trainer:
         Args:
             show: called after every batch with the progress and the share of the budget spent.
             keep: called at every checkpoint and at the end with held-out figures, to save what there is.
+
+        Raises:
+            InputError: there is no data, the training diverged, or its checkpoint cannot be written.
         """
         saved = monotonic()
         try:
@@ -200,6 +204,8 @@ class Trainer:
             group["lr"] = self.rate()
         with torch.autocast(self.device.type, torch.bfloat16):
             loss, first = self.module.loss(batch, self._targets(batch, places))
+        if not math.isfinite(first) or not bool(loss.isfinite()):
+            raise self._diverged()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
         self.optimizer.step()
@@ -245,8 +251,11 @@ class Trainer:
         """Write the checkpoint; the old one stays until the new one is whole.
 
         Raises:
-            InputError: it cannot be written.
+            InputError: it cannot be written, or nothing good comes of these weights any more.
         """
+        trained = [weights for group in self.optimizer.param_groups for weights in group["params"]]
+        if not all(bool(weights.isfinite().all()) for weights in trained):
+            raise self._diverged()
         state = {
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -257,6 +266,12 @@ class Trainer:
         written = io.BytesIO()  # torch does not tell a full disk from a fault of its own
         torch.save(state, written)
         write_whole(self.folder / CHECKPOINT, written.getbuffer())
+
+    def _diverged(self) -> InputError:
+        return InputError(
+            f"the training diverged after {counted(self.at.tokens, 'token')}: its numbers are not finite any "
+            f"more; train with a lower --rate than {self.settings.rate:g}, in another folder"
+        )
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state.
