@@ -205,6 +205,7 @@ def test_a_wrong_distribution_is_found(
         ("not json", []),
         ('{"turns": []}', []),
         ("[1]", []),
+        ('{"prompt": "\\ud800"}', []),
         ("", []),
         ('{"prompt": "and"}', ["--temperature", "warm"]),
         ('{"prompt": "and"}', ["--drafter", "nobody"]),

@@ -150,7 +150,13 @@ def test_the_users_prompts(engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("a.jsonl", "{"), ("a.jsonl", '{"text": "x"}'), ("a.jsonl", "[" * 100_000), ("a.txt", " \n")],
+    [
+        ("a.jsonl", "{"),
+        ("a.jsonl", '{"text": "x"}'),
+        ("a.jsonl", "[" * 100_000),
+        ("a.jsonl", '"\\ud800"'),
+        ("a.txt", " \n"),
+    ],
 )
 def test_unusable_prompts(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)

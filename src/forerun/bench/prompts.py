@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.errors import InputError, one_line
-from forerun.text.reading import read_some, read_text
+from forerun.text.reading import is_unicode, read_some, read_text
 
 OWN = (
     "Write a Python function that merges two sorted lists.",
@@ -67,5 +67,7 @@ def _prompt(line: str, place: str, number: int) -> Prompt:
         text = found["turns"][0]
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"{place} has neither a 'prompt' nor 'turns' with a text")
+    if not is_unicode(text):
+        raise InputError(f"{place} is not valid Unicode: it has half a surrogate pair; take it out")
     name, category = found.get("question_id", found.get("id", number)), found.get("category", "prompts")
     return Prompt(one_line(str(name)), one_line(str(category)), text)  # both are printed

@@ -25,3 +25,12 @@ def read_text(data: bytes) -> str:
     except UnicodeDecodeError as error:
         at = f"byte {error.start} is 0x{data[error.start]:02x}"
         raise InputError(f"the input is not valid UTF-8 ({at}); convert it to UTF-8") from error
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text is without halves of surrogate pairs, which JSON can spell and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

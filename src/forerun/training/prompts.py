@@ -8,6 +8,7 @@ from pathlib import Path
 
 from forerun.errors import InputError
 from forerun.text.chat import render
+from forerun.text.reading import is_unicode
 from forerun.text.tokenizer import Tokenizer
 
 MARK = "forerun\u2063request"
@@ -79,5 +80,7 @@ def _lines(file: Path, text: str) -> list[str]:
         prompt = value.get("prompt") if isinstance(value, dict) else value
         if not isinstance(prompt, str):
             raise InputError(f'{file}: line {number} has no text "prompt"')
+        if not is_unicode(prompt):
+            raise InputError(f"{file}: line {number} has half a surrogate pair; take it out")
         prompts.append(prompt)
     return prompts
