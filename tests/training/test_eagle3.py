@@ -235,9 +235,11 @@ def test_resumed_training_is_the_same(kind: str, model: Path, written: Path, tmp
     other_kind = "eagle" if kind == "eagle3" else "eagle3"
     with pytest.raises(InputError, match="other settings"):
         train(job(model, tmp_path / "parts", written, 1.5, kind=other_kind), nothing, nothing)
-    (tmp_path / "parts" / CHECKPOINT).write_bytes(b"nothing")
-    with pytest.raises(InputError, match="cannot go on"):
-        train(job(model, tmp_path / "parts", written, 1.5, kind=kind), nothing, nothing)
+    whole_checkpoint = (tmp_path / "parts" / CHECKPOINT).read_bytes()
+    for damaged in (b"nothing", b"", whole_checkpoint[:5000], whole_checkpoint[:-100]):
+        (tmp_path / "parts" / CHECKPOINT).write_bytes(damaged)
+        with pytest.raises(InputError, match=r"cannot go on from .* it is damaged, or no checkpoint"):
+            train(job(model, tmp_path / "parts", written, 1.5, kind=kind), nothing, nothing)
 
 
 def test_what_is_no_start(model: Path, written: Path, tmp_path: Path) -> None:

@@ -76,3 +76,23 @@ def test_a_training_that_diverges(model: Path, tmp_path: Path, kind: str) -> Non
     assert re.search(told, error_line(done))
     assert not (head / CHECKPOINT).exists()
     assert {name: (head / name).read_bytes() for name in before} == before
+
+
+def test_hidden_states_that_are_not_finite(model: Path, tmp_path: Path) -> None:
+    data, head = tmp_path / "data", tmp_path / "head"
+    assert forerun("train", "data", "-m", model, "-o", data, "--tokens", 3_000).returncode == 0
+    states = data / "features.bin"
+    states.write_bytes(b"\xff" * states.stat().st_size)
+    done = forerun("train", "eagle3", "-m", model, "--data", data, "-o", head, "--threads", 1)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert "hidden states that are not finite; write the data again" in error_line(done)
+
+
+def test_prompts_that_are_fewer_than_tokens_wished_for(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("One.\n\nTwo.\n")
+    options = ("--prompts", tmp_path / "prompts.txt", "--tokens", 10**9)
+    done = forerun("train", "data", "-m", model, "-o", tmp_path / "data", *options)
+    assert (done.returncode, done.stdout) == (0, b"")
+    there = Store(tmp_path / "data").tokens_written
+    told = f"{tmp_path}/data holds {there:,} of 1,000,000,000 tokens"
+    assert done.stderr.decode().splitlines()[-1] == f"forerun: there is no more to write about: {told}"

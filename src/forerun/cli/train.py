@@ -15,6 +15,7 @@ import click
 
 from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, model_option, threads_option
+from forerun.cli.streams import say
 from forerun.cli.train_display import AGAIN, Display, TrainingDisplay, expected
 from forerun.errors import InputError
 from forerun.models.config import LARGEST_VOCABULARY
@@ -365,4 +366,8 @@ def write_data(wish: Wish, engine: Engine, folder: Path) -> None:
         with told_if_interrupted(far), Display("writing data") as display:
             writer.write(
                 wish.tokens, lambda done, total: display(done / total, f"{done:,} of {total:,} tokens")
+            )
+        if writer.tokens < wish.tokens:
+            say(
+                f"there is no more to write about: {folder} holds {writer.tokens:,} of {wish.tokens:,} tokens"
             )

@@ -205,6 +205,8 @@ class Trainer:
         with torch.autocast(self.device.type, torch.bfloat16):
             loss, first = self.module.loss(batch, self._targets(batch, places))
         if not math.isfinite(first) or not bool(loss.isfinite()):
+            if not bool(batch.features.isfinite().all()):
+                raise InputError("the data holds hidden states that are not finite; write the data again")
             raise self._diverged()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
@@ -317,10 +319,17 @@ def read_checkpoint(
     if not path.exists():
         return None
     try:
-        state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-        missing = [part for part in parts if not isinstance(state.get(part), PARTS[part])]
-    except Exception as error:  # torch raises many kinds
-        raise InputError(f"cannot {aim} from {path}: {error}") from error
+        file = path.open("rb")
+    except OSError as error:
+        raise InputError(f"cannot {aim} from {path}: {error.strerror or error}") from error
+    with file:
+        try:
+            state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
+            missing = [part for part in parts if not isinstance(state.get(part), PARTS[part])]
+        except Exception as error:  # torch raises many kinds, with pages of advice
+            raise InputError(
+                f"cannot {aim} from {path}: it is damaged, or no checkpoint; remove it or name another folder"
+            ) from error
     if missing:
         raise InputError(f"cannot {aim} from {path}: it lacks {', '.join(sorted(missing))}")
     return state
