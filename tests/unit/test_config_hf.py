@@ -100,6 +100,8 @@ def test_end_tokens_are_merged() -> None:
     assert config(eos_token_id=[7, 3], generation={"eos_token_id": 5}).eos_token_ids == (3, 5, 7)
     assert config(eos_token_id=None).eos_token_ids == ()
     assert config(eos_token_id=[2, 100000]).eos_token_ids == (2,)
+    with pytest.raises(InputError, match=r"generation_config\.json: 'x' is given as the id of a token"):
+        config(generation={"eos_token_id": "x"})
     assert config(bos_token_id="absent").bos_token_id is None
     assert config().bos_token_id == 1
 

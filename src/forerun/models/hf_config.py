@@ -90,7 +90,9 @@ def config_from_hf(
     check_heads(heads, kv_heads, head_dim, source)
     context = fields.integer("max_position_embeddings", 1, LONGEST_CONTEXT, default=DEFAULT_CONTEXT[family])
     frequencies, rope_scale = read_rope(fields, head_dim, context)
-    ends = _as_list(values.get("eos_token_id")) + _as_list(generation.get("eos_token_id"))
+    beside = str(Path(source).with_name("generation_config.json"))
+    ends = token_ids(_as_list(values.get("eos_token_id")), vocab, source)
+    ends += token_ids(_as_list(generation.get("eos_token_id")), vocab, beside)
     begins = token_ids(_as_list(values.get("bos_token_id"))[:1], vocab, source)
     return ModelConfig(
         architecture=family,
@@ -111,7 +113,7 @@ def config_from_hf(
         window=_window(fields, family, layers, context),
         rope_interleaved=False,
         bos_token_id=begins[0] if begins else None,
-        eos_token_ids=token_ids(ends, vocab, source),
+        eos_token_ids=tuple(sorted(set(ends))),
         name=name,
     )
 
