@@ -58,14 +58,16 @@ class OwnDrafter:
         """What the drafter proposes.
 
         Raises:
-            InputError: it made no tree (chances that are no numbers, for instance), or drew candidates from
-                what is no distribution over the target's vocabulary.
+            InputError: it gave no tree, or could not make one (of chances that are no numbers, for instance),
+                or drew candidates from what is no distribution over the target's vocabulary.
         """
         try:
             tree = self._drafter.propose(budget)
         except ValueError as error:
             raise InputError(f"drafter {self.name!r} could not propose: {error}") from error
-        if isinstance(tree, DraftTree) and tree.drawn:
+        if not isinstance(tree, DraftTree):
+            raise InputError(f"drafter {self.name!r} proposed {tree!r:.80} in place of a DraftTree")
+        if tree.drawn:
             for node, proposal in tree.proposals.items():
                 if wrong := self._fault(proposal):
                     raise InputError(f"drafter {self.name!r}: its proposal at node {node} {wrong}")

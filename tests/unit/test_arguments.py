@@ -251,5 +251,5 @@ def test_a_drafter_that_writes_into_what_it_is_given_changes_no_text() -> None:
 
 @pytest.mark.parametrize("tree", [None, [1]])
 def test_a_drafter_that_proposes_no_tree(tree: Any) -> None:
-    with pytest.raises(TypeError, match=r"'lookup' proposed .* in place of a DraftTree"):
+    with pytest.raises(InputError, match=r"'lookup' proposed .* in place of a DraftTree"):
         ENGINE.generate("a", drafter=proposing(tree))
