@@ -55,7 +55,7 @@ def test_while_training(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (done.returncode, done.stdout) == (130, b"")
     assert (tmp_path / "head" / CHECKPOINT).exists()
     kept = rf"[1-9]\d?% of the training is done and kept in {re.escape(str(tmp_path))}/head"
-    far = "before the first batch" if at == 1 else kept
+    far = "before the first batch of this run" if at == 1 else kept
     assert re.fullmatch(
         rf"forerun: interrupted: {far}; the same command goes on from there\n", done.stderr.decode()
     )

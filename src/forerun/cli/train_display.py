@@ -73,7 +73,7 @@ class TrainingDisplay(Display):
     def far(self, folder: Path) -> str:
         """How far the training in this folder came."""
         if self._spent is None:
-            return f"before the first batch; {AGAIN}"
+            return f"before the first batch of this run; {AGAIN}"
         return f"{self._spent:.0%} of the training is done and kept in {folder}; {AGAIN}"
 
     def show(self, at: Progress, spent: float) -> None:
