@@ -153,13 +153,17 @@ def first_best(scores: Floats | Doubles, model: str = "the model") -> int:
     """The lowest id among those with the highest score. `model`: whose scores they are.
 
     Raises:
-        ForerunError: not a number among the scores, or every token forbidden.
+        ForerunError: not a number among the scores.
+        InputError: every token is forbidden.
     """
     best = int(scores.argmax())
     if np.isnan(scores[best]):
         raise ForerunError(f"{model} computed a logit that is not a number; its weights may be damaged")
     if np.isneginf(scores[best]):
-        raise ForerunError("every token is forbidden; loosen banned_tokens, allowed_tokens or min_tokens")
+        raise InputError(
+            "every token is forbidden; loosen banned_tokens, allowed_tokens, min_tokens or, where there is one, "
+            "the grammar"
+        )
     return best
 
 
