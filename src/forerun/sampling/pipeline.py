@@ -161,8 +161,8 @@ def first_best(scores: Floats | Doubles, model: str = "the model") -> int:
         raise ForerunError(f"{model} computed a logit that is not a number; its weights may be damaged")
     if np.isneginf(scores[best]):
         raise InputError(
-            "every token is forbidden; loosen banned_tokens, allowed_tokens, min_tokens or, where there is one, "
-            "the grammar"
+            "every token is forbidden; loosen banned_tokens, allowed_tokens or min_tokens, "
+            "or the grammar where there is one"
         )
     return best
 
