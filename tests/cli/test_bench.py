@@ -259,6 +259,20 @@ def test_interrupted_before_anything_was_done_it_leaves_files_alone(
     assert before is None or json_out.read_text() == before
 
 
+def test_no_file_is_written_over(tiny: Path, tmp_path: Path) -> None:
+    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out"
+    prompts.write_text('{"prompt": "hello"}\n')
+    for arguments in (
+        ("--json", out, "--html", out),
+        ("--workloads", f"code,{prompts}", "--html", tmp_path / ".." / tmp_path.name / "prompts.jsonl"),
+    ):
+        done = forerun("bench", "-m", tiny, *QUICK, *arguments)
+        assert done.returncode == 2
+        assert b"named twice" in done.stderr
+    assert prompts.read_text() == '{"prompt": "hello"}\n'
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

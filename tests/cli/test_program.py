@@ -21,6 +21,7 @@ def test_help_and_version() -> None:
     for command in commands.forerun.commands:
         assert f"\n  {command} " in done.stdout.decode()
         assert forerun(command, "--help").stdout.startswith(f"Usage: forerun {command} ".encode())
+    assert forerun("plan", "-h").stdout == forerun("plan", "--help").stdout
     assert forerun("--version").stdout.decode() == f"forerun {__version__}\n"
 
 

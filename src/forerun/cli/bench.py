@@ -123,9 +123,7 @@ def bench(
     temperatures = temperature_list(temperature)
     for one in temperatures:  # told before a model is loaded
         SamplingParams(temperature=one)
-    outputs = [Path(name) for name in (json_out, html_out) if name not in (None, "-")]
-    for path in outputs:
-        check_writable(path)
+    _check_outputs(json_out, html_out, workloads)
     engine = load_engine(model, drafter="none", dtype=dtype, kv=kv, context=None, threads=threads, kernels="")
     samples: list[Sample] = []
     interrupted = False
@@ -171,6 +169,16 @@ def bench(
             f"prompt {first.prompt.name}: the text with drafter {first.drafter} at temperature "
             f"{first.temperature:g} is not plain decoding's (see forerun verify)"
         )
+
+
+def _check_outputs(json_out: str | None, html_out: str | None, workloads: str) -> None:
+    """Each result has a file of its own, which is no file of prompts."""
+    taken = [Path(name.strip()).resolve() for name in workloads.split(",")]
+    for path in [Path(name) for name in (json_out, html_out) if name not in (None, "-")]:
+        check_writable(path)
+        if path.resolve() in taken:
+            raise InputError(f"{path} is named twice, and would be written over")
+        taken.append(path.resolve())
 
 
 def _prompts(workloads: str, most: int | None) -> list[WorkloadPrompt]:

@@ -23,7 +23,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.group(context_settings={"show_default": True})
+@click.group(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
