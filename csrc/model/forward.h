@@ -49,7 +49,8 @@ class Forward : public Job {
 
  private:
   static constexpr int kStagesOfLayer = 9, kOtherStages = 7;
-  static constexpr int kPrivateRows = 12;  // up to here every thread prepares all rows for itself: cheaper than to wait, and to have them brought over
+  // Up to here every thread prepares all rows for itself: cheaper than to wait, and to have them brought over.
+  static constexpr int kPrivateRows = 12;
   static constexpr int kPieceTiles = 24;  // tiles handed out at a time at most, an even number
   static constexpr int kRowBlock = 64;    // rows whose outputs a thread holds at a time
   using Clock = std::chrono::steady_clock;

@@ -123,10 +123,6 @@ class Decoding(Generic[AnyTarget]):
         nodes = min(wish.nodes, self.target.room - 1)  # every staged row needs its place
         if nodes > 0 and depth > 0:
             guesses = self._drafter.propose(Budget(nodes, depth))
-            if not isinstance(guesses, DraftTree):
-                raise TypeError(
-                    f"drafter {self._drafter.name!r} proposed {guesses!r} in place of a DraftTree"
-                )
             tree = guesses.fit(root, nodes=nodes, depth=depth, vocab_size=self.target.vocab_size)
         else:
             tree = DraftTree.chain(root)
