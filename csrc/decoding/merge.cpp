@@ -6,6 +6,16 @@
 #include <utility>
 
 namespace forerun {
+namespace {
+
+std::vector<double> given_parent(const DraftTree& tree) {
+  std::vector<double> given = tree.chances();
+  for (size_t node = 1; node < given.size(); node++)
+    given[node] = std::min(tree.chances()[node] / std::max(tree.chances()[static_cast<size_t>(tree.parents()[node])], 1e-9), 1.0);
+  return given;
+}
+
+}  // namespace
 
 int merge(const DraftTree& first, const DraftTree& second, int nodes, std::optional<DraftTree>& merged) {
   if (first.size() == 1 || second.size() == 1) return first.size() == 1 ? 2 : 1;
@@ -17,10 +27,11 @@ int merge(const DraftTree& first, const DraftTree& second, int nodes, std::optio
   if (first.origins().empty() || second.origins().empty()) throw std::invalid_argument("merge: trees by nobody");
   std::vector<int32_t> tokens = first.tokens(), parents = first.parents(), place{0};
   std::vector<std::string> origins = first.origins();
-  std::vector<double> chances = first.chances();
+  std::vector<double> given = given_parent(first);  // each node's chance where its parent is right
+  const std::vector<double> also = given_parent(second);
+  const size_t firsts = tokens.size();
   for (size_t node = 1; node < second.tokens().size(); node++) {
     const int32_t parent = place[static_cast<size_t>(second.parents()[node])], token = second.tokens()[node];
-    const double chance = second.chances()[node], most = chances[static_cast<size_t>(parent)];
     size_t at = tokens.size();  // where the same guess is; of several the last of the first tree's, then what came first
     for (size_t other = tokens.size(); other-- > 1;)
       if (parents[other] == parent && tokens[other] == token) {
@@ -32,12 +43,14 @@ int merge(const DraftTree& first, const DraftTree& second, int nodes, std::optio
       tokens.push_back(token);
       parents.push_back(parent);
       origins.push_back(second.origins()[node]);
-      chances.push_back(std::min(chance, most));
-    } else if (chance > chances[at]) {
-      origins[at] = second.origins()[node];
-      chances[at] = std::min(chance, most);
+      given.push_back(also[node]);
+    } else if (at < firsts) {
+      if (also[node] > given[at]) origins[at] = second.origins()[node];
+      given[at] = 1.0 - (1.0 - given[at]) * (1.0 - also[node]);
     }
   }
+  std::vector<double> chances{1.0};
+  for (size_t node = 1; node < tokens.size(); node++) chances.push_back(given[node] * chances[static_cast<size_t>(parents[node])]);
   merged.emplace(std::move(tokens), std::move(parents), std::move(origins), std::move(chances));
   if (merged->size() - 1 <= nodes) return 0;
   std::vector<int32_t> best = by_chance(merged->chances());

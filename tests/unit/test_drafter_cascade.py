@@ -145,3 +145,14 @@ def test_a_cascade_of_nobody() -> None:
 
 def test_its_name() -> None:
     assert CascadeDrafter([LookupDrafter(), Scripted("b", SURE)]).name == "lookup+b"
+
+
+def test_a_guess_of_both_is_wrong_where_both_are() -> None:
+    first = tree([1, 2, 3, 4], [-1, 0, 1, 0], [1, 0.5, 0.25, 0.4]).named("a")
+    second = tree([1, 2, 3], [-1, 0, 1], [1, 0.6, 0.3]).named("b")
+    merged = merge(first, second, 8)
+    assert (merged.tokens.tolist(), merged.origins[1:]) == ([1, 2, 3, 4], ("b", "a", "a"))
+    assert merged.chances is not None
+    np.testing.assert_allclose(merged.chances, [1, 0.8, 0.6, 0.4], rtol=1e-6)
+    # alone the other sibling would come before the guess below
+    assert merge(first, second, 2).tokens.tolist() == [1, 2, 3]
