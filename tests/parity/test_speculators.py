@@ -59,7 +59,7 @@ def test_saved_eagle3_heads(arch: str, layout: str, tmp_path: Path) -> None:
             ttt_steps=STEPS,
         )
         steps = head.passes(Batch(tokens, features, torch.ones(1, ROWS, dtype=torch.bool)), STEPS)
-        ours = [(head.said(state) @ head.head.float().T)[0] for state in steps]
+        ours = [head.said(state) @ head.head.float().T for state in steps]
     for step in range(STEPS):  # a row of theirs stays in its place, where ours moves on with the tokens
         difference = ours[step][step:] - theirs[step][: ROWS - step]
         assert difference.norm() < 1e-4 * ours[step][step:].norm(), step

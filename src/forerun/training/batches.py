@@ -44,6 +44,12 @@ class Batch:
         """Rows of text, padding included."""
         return int(self.wanted.numel())
 
+    @property
+    def positions(self) -> torch.Tensor:
+        """Of all rows in their conversations, which lie one after the other: int64 [conversations * rows]."""
+        conversations, rows = self.wanted.shape
+        return torch.arange(rows, device=self.wanted.device).repeat(conversations)
+
 
 @dataclass(frozen=True)
 class Place:
@@ -183,11 +189,6 @@ def in_batches(conversations: Conversations, places: Sequence[Place], rows: int)
 def following(batch: Batch) -> torch.Tensor:
     """The target's final state one row on, from which token i + 2 is chosen: [batch, rows, hidden]."""
     return F.pad(batch.features[:, 1:, -1], (0, 0, 0, 1))
-
-
-def rows_of(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Some of all conversations' rows, int64 [n]: [conversations, rows, size] to [n, size]."""
-    return x.flatten(0, 1).index_select(0, rows)
 
 
 def later(x: torch.Tensor, rows: int) -> torch.Tensor:

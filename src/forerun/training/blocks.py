@@ -23,6 +23,15 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x.float(), (x.shape[-1],), self.weight, self.eps)
 
 
+Tables = tuple[Tensor, Tensor]
+"""cos and sin of rotary embedding, float32 [rows, 1, head_dim / 2]."""
+
+
+def of_rows(tables: Tables, rows: Tensor) -> Tables:
+    """Those of some rows, int64 [n]."""
+    return tables[0][rows], tables[1][rows]
+
+
 class Rotary:
     """Rotary position embedding, half-split (Su et al., arXiv 2104.09864)."""
 
@@ -30,9 +39,9 @@ class Rotary:
         self._inv_freq = torch.from_numpy(config.inv_freq.copy())
         self._scale = config.rope_scale
 
-    def tables(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """cos and sin, float32 [length, head_dim / 2]."""
-        angles = torch.arange(length, device=device)[:, None] * self._inv_freq.to(device)
+    def tables(self, positions: Tensor) -> Tables:
+        """For these positions, int64 [n]."""
+        angles = positions[:, None, None] * self._inv_freq.to(positions.device)
         return angles.cos() * self._scale, angles.sin() * self._scale
 
 
@@ -59,8 +68,8 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return out
 
 
-def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn [..., length, head_dim] by its positions."""
+def rotate(x: Tensor, tables: Tables) -> Tensor:
+    """Turn [rows, heads, head_dim] by the rows' positions."""
     out: Tensor = _Rotated.apply(x, *tables)  # type: ignore[no-untyped-call]
     return out
 
@@ -70,7 +79,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, inputs: int) -> None:
         super().__init__()
-        self.head_dim, self.groups = config.head_dim, config.heads // config.kv_heads
+        self.head_dim = config.head_dim
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
         self.q_proj = nn.Linear(inputs, queries, bias=config.qkv_bias)
         self.k_proj = nn.Linear(inputs, keys, bias=config.qkv_bias)
@@ -79,25 +88,16 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
 
-    def project(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [batch, heads, rows, head_dim], rotated, one key head a query head."""
-        parts = (self.q_proj, self.k_proj, self.v_proj)
-        weight = torch.cat([part.weight for part in parts])
-        bias = None if self.q_proj.bias is None else torch.cat([part.bias for part in parts])
-        q, k, v = (
-            part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for part in F.linear(x, weight, bias).split([part.weight.shape[0] for part in parts], -1)
-        )
-        q, k = rotate(self.q_norm(q), tables), rotate(self.k_norm(k), tables)
-        return q, self._spread(k), self._spread(v)
+    def queries(self, x: Tensor, tables: Tables) -> Tensor:
+        """Of rows [n, inputs]: [n, heads, head_dim], rotated."""
+        return rotate(self.q_norm(self._heads(self.q_proj(x))), tables)
 
-    def _spread(self, x: Tensor) -> Tensor:
-        return x.repeat_interleave(self.groups, 1)
+    def keys_and_values(self, x: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
+        """Of rows [n, inputs]: each [n, key heads, head_dim], the keys rotated."""
+        return rotate(self.k_norm(self._heads(self.k_proj(x))), tables), self._heads(self.v_proj(x))
 
-
-def side_by_side(heads: Tensor) -> Tensor:
-    """[batch, heads, rows, head_dim] to [batch, rows, heads * head_dim]."""
-    return heads.transpose(1, 2).flatten(2)
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim))
 
 
 class MLP(nn.Module):

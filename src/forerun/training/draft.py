@@ -29,12 +29,13 @@ from forerun.models.rope import plain
 from forerun.text.tokenizer import Tokenizer
 from forerun.training import rounding
 from forerun.training.batches import Batch, following, later
-from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, side_by_side
+from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, Tables
 from forerun.training.export import FOUR_BITS, as_arrays, llama_config, rope_theta
 from forerun.training.export_gguf import EMBEDDING, save_draft
 from forerun.training.losses import mean_head_rows, soft_cross_entropy
 from forerun.training.unrolled import attend
 from forerun.training.weights import head_rows, layer_weights, places_of, values
+from forerun.training.windows import Windows, windows_of
 from forerun.weights.hf_folder import write_folder
 from forerun.words import counted
 
@@ -106,9 +107,11 @@ class Layer(DecoderLayer):
         self.input_layernorm = RMSNorm(hidden, eps)
         self.post_attention_layernorm = RMSNorm(hidden, eps)
 
-    def forward(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-        q, k, v = self.self_attn.project(self.input_layernorm(x), tables)
-        return self.finish(x, side_by_side(attend(q, [k], [v.to(q.dtype)])))
+    def forward(self, x: Tensor, tables: Tables, windows: Windows) -> Tensor:
+        """x [rows, hidden]; `windows` of all rows."""
+        inputs = self.input_layernorm(x)
+        keys, values = self.self_attn.keys_and_values(inputs, tables)
+        return self.finish(x, attend(self.self_attn.queries(inputs, tables), [keys], [values], windows))
 
 
 class Draft(nn.Module):
@@ -185,11 +188,12 @@ class Draft(nn.Module):
 
     def states(self, batch: Batch) -> Tensor:
         """Normed states from which row i says token i + 2: [conversations, rows, hidden]."""
-        x = self.embedding[self.reads[batch.tokens[:, :-1]]].float()
-        tables = self._rotary.tables(x.shape[1], x.device)
+        x = self.embedding[self.reads[batch.tokens[:, :-1].flatten()]].float()
+        tables = self._rotary.tables(batch.positions)
+        windows = windows_of(torch.ones_like(batch.wanted), 0)
         for layer in self.layers:
-            x = functional_call(layer, self._weights(layer), (x, tables))
-        return later(self.norm(x), 1)
+            x = functional_call(layer, self._weights(layer), (x, tables, windows))
+        return later(self.norm(x).unflatten(0, batch.wanted.shape), 1)
 
     def _weights(self, layer: nn.Module) -> dict[str, Tensor]:
         """A layer's weights as the file will have them."""

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.heads.save import save_eagle
-from forerun.training.batches import Batch, following, rows_of
-from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, side_by_side
+from forerun.training.batches import Batch, following
+from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, of_rows
 from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.losses import soft_cross_entropy
 from forerun.training.unrolled import attend
 from forerun.training.weights import layer_weights
+from forerun.training.windows import one_row_on, windows_of
 
 NOISE = 0.1
 """Uniform noise on the states, at most this in either direction (the paper's)."""
@@ -71,38 +72,34 @@ class Eagle(EagleHead):
                 getattr(layer.mlp, part).weight.copy_(last[f"mlp.{part}.weight"])
             layer.post_attention_layernorm.weight.copy_(last["post_attention_layernorm.weight"])
 
-    def passes(
-        self, batch: Batch, steps: int, wanted: Tensor | None = None, noise: float = 0.0
-    ) -> Iterator[Tensor]:
-        embedded = self.embedding[batch.tokens[:, 1:]]
-        tables = self._rotary.tables(embedded.shape[1], embedded.device)
-        layer = self.layers[0]
-        state = batch.features[:, :, -1]
+    def passes(self, batch: Batch, steps: int, noise: float = 0.0) -> Iterator[Tensor]:
+        windows = windows_of(batch.wanted, steps - 1)
+        layer, attention = self.layers[0], self.layers[0].self_attn
+        tables = self._rotary.tables(batch.positions)
+        embedded = self.embedding[batch.tokens[:, 1:].flatten()]
+        state = batch.features[:, :, -1].flatten(0, 1)
         if noise:
             state = state + (2 * torch.rand_like(state) - 1) * noise
-        keys: list[Tensor] = []
-        vals: list[Tensor] = []
+        joined = self.fc(torch.cat([embedded, state], -1))
+        keys, values = ([x] for x in attention.keys_and_values(joined, tables))
+        joined, embedded = joined[windows.rows], embedded[windows.rows]
+        tables = of_rows(tables, windows.rows)
         for step in range(steps):
             if step:
-                state = F.pad(state, (0, 0, 1, 0))[:, :-1]
-            joined = self.fc(torch.cat([embedded, state], -1))
-            q, k, v = layer.self_attn.project(joined, tables)
-            keys.append(k)
-            vals.append(v)
-            attended = side_by_side(attend(q, keys, vals))
-            if wanted is not None and step == steps - 1:
-                joined, attended = rows_of(joined, wanted), rows_of(attended, wanted)
-            state = layer.finish(joined, attended)
-            yield state
+                joined = self.fc(torch.cat([embedded, one_row_on(state, windows)], -1))
+                for kept, new in zip((keys, values), attention.keys_and_values(joined, tables), strict=True):
+                    kept.append(new)
+            q = attention.queries(joined, tables)
+            state = layer.finish(joined, attend(q, keys, values, windows))
+            yield state[windows.judged]
 
     def said(self, state: Tensor) -> Tensor:
         return state
 
     def loss(self, batch: Batch, means: Tensor) -> tuple[Tensor, float]:
         """The loss to minimise, and the cross-entropy a token."""
-        rows = batch.wanted.flatten().nonzero()[:, 0]
-        state = next(self.passes(batch, 1, rows, NOISE)).float()
-        entropy = soft_cross_entropy(state, self.head, means) / max(len(rows), 1)
+        state = next(self.passes(batch, 1, NOISE)).float()
+        entropy = soft_cross_entropy(state, self.head, means) / max(len(means), 1)
         ahead = following(batch)[batch.wanted].float()
         distance = F.smooth_l1_loss(state, ahead, reduction="sum") / max(state.numel(), 1)
         return distance + ENTROPY_WEIGHT * entropy, float(entropy.detach())

@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forerun.models.checkpoint import Checkpoint
 from forerun.models.config import ModelConfig
 from forerun.models.heads.save import save_eagle3
-from forerun.training.batches import Batch, rows_of
-from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, side_by_side
+from forerun.training.batches import Batch
+from forerun.training.blocks import MLP, Attention, DecoderLayer, RMSNorm, Rotary, of_rows
 from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.losses import soft_cross_entropy
 from forerun.training.unrolled import attend
 from forerun.training.weights import layer_weights, values
+from forerun.training.windows import one_row_on, windows_of
 
 STEP_WEIGHT = 0.8
 """A step's share of the loss over that of the step before it (the reference implementation's)."""
@@ -43,8 +43,8 @@ class Layer(DecoderLayer):
         self.post_attention_layernorm = RMSNorm(hidden, eps)
 
     def inputs(self, embedded: Tensor, state: Tensor) -> Tensor:
-        """What attention reads: [..., 2 hidden]."""
-        return torch.cat([self.input_layernorm(embedded), self.hidden_norm(state)], -1)
+        """What attention reads, of embeddings after their norm: [rows, 2 hidden]."""
+        return torch.cat([embedded, self.hidden_norm(state)], -1)
 
 
 class Eagle3(EagleHead):
@@ -86,32 +86,31 @@ class Eagle3(EagleHead):
             self.midlayer.hidden_norm.weight.copy_(last["input_layernorm.weight"])
             self.midlayer.post_attention_layernorm.weight.copy_(last["post_attention_layernorm.weight"])
 
-    def passes(self, batch: Batch, steps: int, wanted: Tensor | None = None) -> Iterator[Tensor]:
-        embedded = self.embedding[batch.tokens[:, 1:]]
-        tables = self._rotary.tables(embedded.shape[1], embedded.device)
-        attention = self.midlayer.self_attn
-        state = self.fc(batch.features[:, :, :3].flatten(2))
-        keys: list[Tensor] = []
-        vals: list[Tensor] = []
+    def passes(self, batch: Batch, steps: int) -> Iterator[Tensor]:
+        windows = windows_of(batch.wanted, steps - 1)
+        layer, attention = self.midlayer, self.midlayer.self_attn
+        tables = self._rotary.tables(batch.positions)
+        state = self.fc(batch.features[:, :, :3].flatten(0, 1).flatten(1))
+        embedded = layer.input_layernorm(self.embedding[batch.tokens[:, 1:].flatten()])
+        inputs = layer.inputs(embedded, state)
+        keys, vals = ([x] for x in attention.keys_and_values(inputs, tables))
+        inputs, embedded, state = (x[windows.rows] for x in (inputs, embedded, state))
+        tables = of_rows(tables, windows.rows)
         for step in range(steps):
             if step:
-                state = F.pad(state, (0, 0, 1, 0))[:, :-1]
-            q, k, v = attention.project(self.midlayer.inputs(embedded, state), tables)
-            keys.append(k)
-            vals.append(v)
-            attended = side_by_side(attend(q, keys, vals))
-            if wanted is not None and step == steps - 1:
-                state, attended = rows_of(state, wanted), rows_of(attended, wanted)
-            state = self.midlayer.finish(state, attended)
-            yield state
+                state = one_row_on(state, windows)
+                inputs = layer.inputs(embedded, state)
+                for kept, new in zip((keys, vals), attention.keys_and_values(inputs, tables), strict=True):
+                    kept.append(new)
+            q = attention.queries(inputs, tables)
+            state = layer.finish(state, attend(q, keys, vals, windows))
+            yield state[windows.judged]
 
     def loss(self, batch: Batch, means: Tensor) -> tuple[Tensor, float]:
         """The loss to minimise, and the first step's cross-entropy a token."""
-        rows = batch.wanted.flatten().nonzero()[:, 0]
-        total, first = torch.zeros((), device=rows.device), 0.0
-        for step, state in enumerate(self.passes(batch, self.steps, rows)):
-            states = self.said(state if step == self.steps - 1 else rows_of(state, rows))
-            entropy = soft_cross_entropy(states, self.head, means) / max(len(rows), 1)
+        total, first = torch.zeros((), device=means.device), 0.0
+        for step, state in enumerate(self.passes(batch, self.steps)):
+            entropy = soft_cross_entropy(self.said(state), self.head, means) / max(len(means), 1)
             total = total + STEP_WEIGHT**step * entropy
             if not step:
                 first = float(entropy.detach())

@@ -17,7 +17,7 @@ from forerun.models.config import ModelConfig
 from forerun.models.heads.save import EagleSettings
 from forerun.models.hf_config import CLASS_OF
 from forerun.models.rope import plain
-from forerun.training.batches import Batch, following
+from forerun.training.batches import Batch, following, later
 from forerun.training.data import feature_taps
 from forerun.training.export import EIGHT_BITS, FOUR_BITS, Floats, as_arrays, plainly, rope_theta
 from forerun.training.losses import mean_head_rows
@@ -50,11 +50,11 @@ class EagleHead(nn.Module):
         self.register_buffer("head", head_rows(checkpoint)[vocabulary].bfloat16(), persistent=False)
         self.register_buffer("places", places_of(vocabulary, target.vocab_size), persistent=False)
 
-    def passes(self, batch: Batch, steps: int, wanted: Tensor | None = None) -> Iterator[Tensor]:
-        """The layer's output of each step, which the next is fed by: [conversations, rows, hidden].
+    def passes(self, batch: Batch, steps: int) -> Iterator[Tensor]:
+        """The layer's output of each step at the rows that are wanted: [n, hidden].
 
-        Row i of step k is fed by row i - k of the target's states; the first k rows mean nothing. `wanted`,
-        int64 [n]: of the last step, which feeds no other, only these of all rows: [n, hidden].
+        Row i of step k is fed by row i - k of the target's states; a conversation's first k rows mean
+        nothing.
         """
         raise NotImplementedError
 
@@ -81,18 +81,19 @@ class EagleHead(nn.Module):
     def guesses(self, batch: Batch, depth: int, best: int = 4) -> tuple[Tensor, Tensor]:
         """Which guesses are right: chains bool [n, depth] (guess d of the chain that starts at a judged row,
         all before it being right), and bool [n]: the token is among the first guess's `best` most likely."""
-        actual = self.places[F.pad(batch.tokens[:, 2:], (0, 1))]
+        actual = self.places[F.pad(batch.tokens[:, 2:], (0, 1))][batch.wanted]
         chains = torch.ones_like(batch.wanted)
-        found, among = [], torch.zeros_like(chains)
+        found, among = [], torch.zeros_like(actual, dtype=torch.bool)
         for step, state in enumerate(self.passes(batch, depth)):
             top = (self.said(state).bfloat16() @ self.head.T).topk(best, -1).indices
-            right = top[..., 0] == actual
+            right = torch.zeros_like(batch.wanted)
+            right[batch.wanted] = top[:, 0] == actual
             if not step:
-                among = (top == actual[..., None]).any(-1)
+                among = (top == actual[:, None]).any(-1)
             # the chain that begins at row i is at row i + step now
-            chains = chains & F.pad(right & batch.wanted, (0, depth))[:, step : step + right.shape[1]]
+            chains = chains & later(right, step)
             found.append(chains)
-        return torch.stack(found, -1)[batch.wanted], among[batch.wanted]
+        return torch.stack(found, -1)[batch.wanted], among
 
     def settings(self, target: str | None) -> EagleSettings:
         """What its configuration says; `target` as there."""
