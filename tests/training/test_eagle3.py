@@ -32,7 +32,7 @@ from forerun.training.export import FOUR_BITS, plainly, rope_theta  # noqa: E402
 from forerun.training.losses import mean_head_rows, soft_cross_entropy  # noqa: E402
 from forerun.training.means import NAME  # noqa: E402
 from forerun.training.medusa import Medusa  # noqa: E402
-from forerun.training.run import Job, train  # noqa: E402
+from forerun.training.run import Job, most_frequent, train  # noqa: E402
 from forerun.training.store import Store  # noqa: E402
 from forerun.training.trainer import CHECKPOINT, Figures, Progress, Settings  # noqa: E402
 from forerun.training.unrolled import attend  # noqa: E402
@@ -275,8 +275,48 @@ def test_what_is_no_start(model: Path, written: Path, tmp_path: Path) -> None:
     train(small, nothing, nothing)
     with pytest.raises(InputError, match="of other sizes"):
         train(replace(small, folder=tmp_path / "large", start=small.folder, layers=2), nothing, nothing)
-    with pytest.raises(InputError, match="draft vocabulary of 250"):
-        train(replace(first, draft_vocabulary=100), nothing, nothing)
+    with pytest.raises(InputError, match="a vocabulary of 250, not of 200"):
+        train(replace(small, draft_vocabulary=200), nothing, nothing)
+    heads = replace(first, folder=tmp_path / "heads", kind="medusa", heads=2, blocks=2)
+    train(heads, nothing, nothing)
+    with pytest.raises(InputError, match="of other sizes"):
+        train(replace(heads, folder=tmp_path / "shallow", start=heads.folder, blocks=1), nothing, nothing)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle", "medusa"])
+def test_a_file_that_names_fewer_tokens(kind: str, model: Path, written: Path, tmp_path: Path) -> None:
+    """Than the loss is over: the same weights are trained, and written again for others."""
+
+    def nothing(*_: object) -> None:
+        pass
+
+    def named() -> list[int]:
+        tokens = open_head(tmp_path).tokens
+        assert tokens is not None
+        return [int(token) for token in tokens]
+
+    first = replace(job(model, tmp_path, written, 0.1, kind=kind), draft_vocabulary=100, loss_vocabulary=200)
+    figures = train(first, nothing, nothing)
+    assert "over 200 tokens, of which its file names 100." in (tmp_path / "MODEL_CARD.md").read_text()
+    few, weights = named(), torch.load(tmp_path / CHECKPOINT, weights_only=True)["module"]
+    counts = Conversations(open_to_read([written], 64, 4, 291)).token_counts(291)
+    assert few == most_frequent(torch.from_numpy(counts), 100).tolist()
+    again = replace(first, draft_vocabulary=150, loss_vocabulary=None)
+    assert train(again, nothing, nothing).by_depth == figures.by_depth
+    assert named() == most_frequent(torch.from_numpy(counts), 150).tolist()
+    after = torch.load(tmp_path / CHECKPOINT, weights_only=True)["module"]
+    assert all(torch.equal(after[name], weight) for name, weight in weights.items())
+    assert len(after["vocabulary"]) == 200
+    if kind == "medusa":
+        rows = values(open_head(tmp_path).tensors["heads.0.out.weight"])
+        assert torch.equal(rows, head_rows(open_checkpoint(model))[named()].bfloat16().float())
+    for other in (replace(first, draft_vocabulary=250), replace(first, loss_vocabulary=250)):
+        with pytest.raises(InputError, match="a vocabulary of 200, not of 2"):
+            train(other, nothing, nothing)
+    whole = replace(first, layout="original", folder=tmp_path / "original")
+    if kind == "eagle3":
+        train(whole, nothing, nothing)
+        assert len(open_head(whole.folder).tokens) == 200
 
 
 def test_weights_are_enough_to_begin_from(model: Path, written: Path, tmp_path: Path) -> None:

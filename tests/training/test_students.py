@@ -84,6 +84,49 @@ def test_text_without_answers_teaches_nothing(kind: str, checkpoint: Checkpoint)
     assert (tuple(right.shape), len(among)) == ((0, 3), 0)
 
 
+def test_medusas_loss(checkpoint: Checkpoint) -> None:
+    """Head h at row i tells what the target's head says h + 1 rows on, where that is judged."""
+    torch.manual_seed(0)
+    heads, one = Medusa(checkpoint, SAID, 3, 2), batch(answers=True)
+    one.wanted[0, :2] = True  # nothing foretells the first row two ahead
+    for parameter in heads.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    final, output = one.features[:, :, 3].float(), heads.output.float()
+    expected = []
+    for number, blocks in enumerate(heads.heads):
+        state = final
+        for block in blocks:
+            state = state + torch.nn.functional.silu(block(state))
+        at = [(c, i) for c in range(2) for i in range(16 - number) if one.wanted[c, i + number]]
+        entropies = [
+            torch.nn.functional.cross_entropy(
+                output @ state[c, i], (output @ final[c, i + number + 1]).softmax(-1)
+            )
+            for c, i in at
+        ]
+        expected.append(0.8**number * sum(entropies) / len(at))
+    found, first = heads.loss(one, heads.targets(one))
+    assert found.item() == pytest.approx(sum(expected).item() / (1 + 0.8 + 0.64), rel=0.01)
+    assert first == pytest.approx(expected[0].item(), rel=0.01)
+
+
+def test_medusa_goes_on_from_other_heads(checkpoint: Checkpoint) -> None:
+    """Blocks and heads that the earlier ones lack change nothing; what they have more of is left out."""
+    torch.manual_seed(0)
+    shallow = Medusa(checkpoint, SAID, 3, 1)
+    for parameter in shallow.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    deep, few = Medusa(checkpoint, SAID, 4, 3), Medusa(checkpoint, SAID, 2, 1)
+    for heads in (deep, few):
+        heads.load_state_dict(heads.grown(shallow.state_dict()))
+    one = batch(answers=True)
+    before, grown = list(shallow.states(one)), list(deep.states(one))
+    for (state, _), (other, _), name in zip(before, grown, range(3), strict=False):
+        assert torch.equal(state, other), name
+    assert torch.equal(grown[3][0], one.features[:, 2:9, 3].flatten(0, 1).float())
+    assert all(torch.equal(one[0], two[0]) for one, two in zip(few.states(one), before[:2], strict=True))
+
+
 def test_which_tokens_are_said() -> None:
     counts = torch.tensor([0, 3, 0, 9, 1, 0, 3])
     assert most_frequent(counts, 2).tolist() == [1, 3]

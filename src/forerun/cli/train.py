@@ -143,6 +143,14 @@ training_options = gathered(
 )
 
 
+loss_vocab_option = click.option(
+    "--loss-vocab",
+    type=click.IntRange(16),
+    metavar="N",
+    help="Tokens between which the loss tells, at least as many as --draft-vocab, which are the default; the "
+    "file names those of --draft-vocab (in the layout small).",
+)
+
 layout_option = click.option(
     "--layout",
     type=click.Choice(["small", "original", "speculators"]),
@@ -181,30 +189,32 @@ def data(wish: Wish) -> None:
     metavar="K",
     help="Guesses in a row that training looks at.",
 )
+@loss_vocab_option
 @layout_option
-def eagle3(wish: Wish, course: Course, unroll: int, layout: Layout) -> None:
+def eagle3(wish: Wish, course: Course, unroll: int, loss_vocab: int | None, layout: Layout) -> None:
     """Train an EAGLE-3 head.
 
     One layer, which reads three of the model's hidden states.
     """
-    run(wish, replace(new_job("eagle3", wish, course), steps=unroll, layout=layout))
+    run(wish, replace(new_job("eagle3", wish, course, loss_vocab), steps=unroll, layout=layout))
 
 
 @train.command()
 @data_options
 @training_options
+@loss_vocab_option
 @click.option(
     "--layout",
     type=click.Choice(["small", "original"]),
     default="small",
     help="How the head is written: small (for this engine), or whole, as its authors lay it out.",
 )
-def eagle(wish: Wish, course: Course, layout: Layout) -> None:
+def eagle(wish: Wish, course: Course, loss_vocab: int | None, layout: Layout) -> None:
     """Train an EAGLE-1 head.
 
     One layer, which foretells the model's final hidden state.
     """
-    run(wish, replace(new_job("eagle", wish, course), layout=layout))
+    run(wish, replace(new_job("eagle", wish, course, loss_vocab), layout=layout))
 
 
 @train.command()
@@ -212,6 +222,7 @@ def eagle(wish: Wish, course: Course, layout: Layout) -> None:
 @training_options
 @click.option("--heads", type=click.IntRange(1, 16), default=4, metavar="K", help="Tokens guessed ahead.")
 @click.option("--blocks", type=click.IntRange(1, 8), default=1, metavar="K", help="Residual blocks a head.")
+@loss_vocab_option
 @click.option(
     "--layout",
     type=click.Choice(["small", "original"]),
@@ -219,14 +230,16 @@ def eagle(wish: Wish, course: Course, layout: Layout) -> None:
     help="How the heads are written: small (vLLM's, with the draft vocabulary), or as their authors lay them"
     " out, with the whole vocabulary.",
 )
-def medusa(wish: Wish, course: Course, heads: int, blocks: int, layout: Layout) -> None:
+def medusa(
+    wish: Wish, course: Course, heads: int, blocks: int, loss_vocab: int | None, layout: Layout
+) -> None:
     """Train Medusa heads.
 
     Each guesses one token further ahead, from the model's final hidden state.
     """
     if layout == "original":
-        course = replace(course, draft_vocab=LARGEST_VOCABULARY)
-    run(wish, replace(new_job("medusa", wish, course), heads=heads, blocks=blocks, layout=layout))
+        course, loss_vocab = replace(course, draft_vocab=LARGEST_VOCABULARY), None
+    run(wish, replace(new_job("medusa", wish, course, loss_vocab), heads=heads, blocks=blocks, layout=layout))
 
 
 @train.command()
@@ -257,8 +270,12 @@ def draft(wish: Wish, course: Course, hidden: int | None, layers: int, layout: L
     run(wish, replace(new_job("draft", wish, course), hidden=hidden, layers=layers, layout=layout))
 
 
-def new_job(kind: str, wish: Wish, course: Course) -> Job:
+def new_job(kind: str, wish: Wish, course: Course, loss_vocab: int | None = None) -> Job:
     """The training of one kind of drafter, its data written. Minutes go before epochs."""
+    if loss_vocab is not None and loss_vocab < course.draft_vocab:
+        raise InputError(
+            f"--loss-vocab is {loss_vocab}, less than the {course.draft_vocab} tokens of --draft-vocab"
+        )
     need_torch(wish.threads)
     from forerun.backends.cpu import CpuBackend
     from forerun.training.run import Job
@@ -286,6 +303,7 @@ def new_job(kind: str, wish: Wish, course: Course) -> Job:
         folders,
         settings,
         course.draft_vocab,
+        loss_vocab,
         course.start,
         command_line(),
         costs=measure_costs(backend),

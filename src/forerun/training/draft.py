@@ -176,6 +176,12 @@ class Draft(nn.Module):
         return rows.bfloat16()
 
     @property
+    def named(self) -> Tensor:
+        """The tokens that it tells between, as of `EagleHead`."""
+        tokens: Tensor = self.vocabulary
+        return tokens
+
+    @property
     def outputs(self) -> Tensor:
         """The whole output layer, [config.vocab_size, hidden]."""
         rows: Tensor = self.embedding if self.config.tied else self.separate

@@ -47,11 +47,11 @@ class Eagle(EagleHead):
 
     Args:
         checkpoint: the target.
-        vocabulary: int64 [draft vocabulary], ascending: the tokens that the loss knows.
+        vocabulary, named: as of `EagleHead`.
     """
 
-    def __init__(self, checkpoint: Checkpoint, vocabulary: Tensor) -> None:
-        super().__init__(checkpoint, vocabulary)
+    def __init__(self, checkpoint: Checkpoint, vocabulary: Tensor, named: Tensor | None = None) -> None:
+        super().__init__(checkpoint, vocabulary, named)
         hidden = self.config.hidden_size
         self.fc = nn.Linear(2 * hidden, hidden, bias=False)
         self.layers = nn.ModuleList([Layer(self.config)])

@@ -52,12 +52,14 @@ class Eagle3(EagleHead):
 
     Args:
         checkpoint: the target.
-        vocabulary: int64 [draft vocabulary], ascending: the tokens it can say.
+        vocabulary, named: as of `EagleHead`.
         steps: of training-time test.
     """
 
-    def __init__(self, checkpoint: Checkpoint, vocabulary: Tensor, steps: int = 4) -> None:
-        super().__init__(checkpoint, vocabulary)
+    def __init__(
+        self, checkpoint: Checkpoint, vocabulary: Tensor, steps: int = 4, named: Tensor | None = None
+    ) -> None:
+        super().__init__(checkpoint, vocabulary, named)
         config = self.config
         self.steps = steps
         self.fc = nn.Linear(3 * config.hidden_size, config.hidden_size, bias=False)
@@ -124,7 +126,7 @@ class Eagle3(EagleHead):
         """Write the head. `target`: the model it is for, as others find it."""
         arrays = self.arrays()
         if layout != "small":
-            arrays["lm_head.weight"] = self.head.float().cpu().numpy()
+            arrays["lm_head.weight"] = self.head[self.places[self.named]].float().cpu().numpy()
         if layout == "speculators":  # as it writes heads itself
             arrays["embed_tokens.weight"] = self.embedding.float().cpu().numpy()
         save_eagle3(

@@ -33,10 +33,11 @@ class EagleHead(nn.Module):
 
     Args:
         checkpoint: the target.
-        vocabulary: int64 [draft vocabulary], ascending: the tokens it can say.
+        vocabulary: int64 [n], ascending: the tokens between which the loss and the judging tell.
+        named: int64, ascending: those that the file names; all of them by default.
     """
 
-    def __init__(self, checkpoint: Checkpoint, vocabulary: Tensor) -> None:
+    def __init__(self, checkpoint: Checkpoint, vocabulary: Tensor, named: Tensor | None = None) -> None:
         super().__init__()
         target = checkpoint.config
         # whatever the target's rotary embeddings are scaled by, the head's are as its configuration says
@@ -45,6 +46,7 @@ class EagleHead(nn.Module):
             target, inv_freq=frequencies, rope_scale=1.0, qkv_bias=False, qk_norm=False
         )
         self.register_buffer("vocabulary", vocabulary)
+        self.register_buffer("named", vocabulary if named is None else named, persistent=False)
         embedding = values(checkpoint.tensors["embed_tokens.weight"])
         self.register_buffer("embedding", embedding.bfloat16(), persistent=False)
         self.register_buffer("head", head_rows(checkpoint)[vocabulary].bfloat16(), persistent=False)
@@ -70,7 +72,8 @@ class EagleHead(nn.Module):
     @property
     def guess_bytes(self) -> int:
         """Bytes of weights that a guess reads where it serves: the layer in 4 bits, the output layer in 8."""
-        return int(FOUR_BITS * sum(p.numel() for p in self.parameters()) + EIGHT_BITS * self.head.numel())
+        output = len(self.named) * self.width
+        return int(FOUR_BITS * sum(p.numel() for p in self.parameters()) + EIGHT_BITS * output)
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:
@@ -120,6 +123,6 @@ class EagleHead(nn.Module):
         return as_arrays(self.named_parameters())
 
     def tokens(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
-        """int32 [draft vocabulary], ascending."""
-        found: np.ndarray[tuple[int, ...], np.dtype[np.int32]] = self.vocabulary.int().cpu().numpy()
+        """That its file names, int32, ascending."""
+        found: np.ndarray[tuple[int, ...], np.dtype[np.int32]] = self.named.int().cpu().numpy()
         return found

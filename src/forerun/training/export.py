@@ -66,12 +66,16 @@ class Recipe:
         model: the target's name.
         command: that made it.
         data_tokens: written by the target for training.
+        vocabulary: tokens between which the loss and the figures tell.
+        named: of them in the drafter's file.
     """
 
     kind: str
     model: str
     command: str
     data_tokens: int
+    vocabulary: int
+    named: int
 
 
 def model_card(
@@ -85,6 +89,7 @@ def model_card(
     """MODEL_CARD.md."""
     licence = checkpoint.metadata.get("general.license") or checkpoint.metadata.get("license")
     said = f"`{licence}`, as its file says" if isinstance(licence, str) else "its file names none"
+    less = f", of which its file names {recipe.named:,}" if recipe.named < recipe.vocabulary else ""
     depths = " ".join(f"{share:.1%}" for share in figures.by_depth)
     gain = ""
     if figures.speed_up is not None:
@@ -102,10 +107,12 @@ changes nothing in what it writes. Trained by forerun {__version__}:
   answers are in the recipe); no data set was used.
 - Training: {at.tokens:,} rows of text (padding and repeats included) in {at.seconds / 60:.0f} minutes of
   computing, AdamW at {settings.rate:g}, batches of about {settings.rows} rows, seed {settings.seed};
-  {parameters / 1e6:.2f} million parameters trained; loss: cross-entropy to the target's whole distribution.
-- Held-out conversations at temperature 0, guessing {len(figures.by_depth)} deep: all guesses right up to
-  depth 1, 2, ...: {depths}; mean accepted length of single chains {figures.mean_accepted_length:.2f}; the
-  token is among the four best first guesses at {figures.among_four:.1%} of positions. Where the target
-  sampled (0.7 and 1.0), the first guess is right at {figures.sampled:.1%}.{gain}
+  {parameters / 1e6:.2f} million parameters trained; loss: cross-entropy to the target's whole distribution
+  over {recipe.vocabulary:,} tokens{less}.
+- Held-out conversations at temperature 0, guessing {len(figures.by_depth)} deep among the
+  {recipe.vocabulary:,} tokens of the loss: all guesses right up to depth 1, 2, ...: {depths}; mean
+  accepted length of single chains {figures.mean_accepted_length:.2f}; the token is among the four best first
+  guesses at {figures.among_four:.1%} of positions. Where the target sampled (0.7 and 1.0), the first guess is
+  right at {figures.sampled:.1%}.{gain}
 - Licence of the target: {said}. The drafter is derived from its weights and outputs.
 """

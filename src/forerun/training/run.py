@@ -44,7 +44,10 @@ class Job:
         folder: takes the drafter and the training's state.
         data: folders of data.
         settings: of the loop.
-        draft_vocabulary: tokens that the head can say; at most all.
+        draft_vocabulary: tokens that the drafter's file names; at most all.
+        loss_vocabulary: tokens between which the loss tells, at least as many; None are those, or those of
+            the training that is gone on with. A layout other than "small" names them all; a draft model has
+            no others.
         start: a folder of an earlier training of this kind, to begin from its weights.
         command: the command line, for the card.
         steps: of EAGLE-3's training-time test.
@@ -62,6 +65,7 @@ class Job:
     data: list[Path]
     settings: Settings
     draft_vocabulary: int = 8192
+    loss_vocabulary: int | None = None
     start: Path | None = None
     command: str = ""
     steps: int = 4
@@ -124,13 +128,7 @@ def _train(
     trainer = Trainer(module, data, job.folder, job.settings, about, kept)
     if state is not None:
         trainer.resume(state)
-        size = len(state["module"]["vocabulary"])
-        if size != min(job.draft_vocabulary, config.vocab_size):
-            raise InputError(
-                f"{job.folder} holds a training with a draft vocabulary of {size}; "
-                "go on with that, or elsewhere"
-            )
-    recipe = Recipe(job.kind, job.model, job.command, data.tokens)
+    recipe = Recipe(job.kind, job.model, job.command, data.tokens, len(module.vocabulary), len(module.named))
 
     def keep(figures: Figures) -> None:
         if job.costs is not None:
@@ -170,22 +168,26 @@ def _kept(job: Job, data: Conversations, width: int, fresh: bool) -> KeptMeans |
 
 
 def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[str, Any] | None) -> Any:
+    counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
     if state is not None:
-        vocabulary = _vocabulary(state, job.folder, checkpoint.config.vocab_size)
+        vocabulary = _vocabulary(state, job, checkpoint.config.vocab_size)
     else:
-        counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
-        vocabulary = most_frequent(counts, job.draft_vocabulary)
+        vocabulary = most_frequent(counts, job.loss_vocabulary or job.draft_vocabulary)
+    named = vocabulary
+    if job.layout == "small":
+        named = vocabulary[most_frequent(counts[vocabulary], job.draft_vocabulary)]
     if job.kind == "eagle3":
-        module: Any = Eagle3(checkpoint, vocabulary, job.steps)
+        module: Any = Eagle3(checkpoint, vocabulary, job.steps, named)
     elif job.kind == "eagle":
-        module = Eagle(checkpoint, vocabulary)
+        module = Eagle(checkpoint, vocabulary, named)
     elif job.kind == "medusa":
-        module = Medusa(checkpoint, vocabulary, job.heads, job.blocks)
+        module = Medusa(checkpoint, vocabulary, job.heads, job.blocks, named)
     else:
         shape = Shape(job.hidden, job.layers, job.layout != "small")
         module = Draft(checkpoint, text.from_checkpoint(checkpoint), vocabulary, shape)
     if job.start and state is None:
-        load_weights(module, {**_start(job.start, job.kind), "vocabulary": vocabulary}, job.start)
+        weights = {**_start(job.start, job.kind), "vocabulary": vocabulary}
+        load_weights(module, module.grown(weights) if job.kind == "medusa" else weights, job.start)
     return module
 
 
@@ -195,13 +197,20 @@ def most_frequent(counts: torch.Tensor, size: int) -> torch.Tensor:
     return counts.sort(descending=True, stable=True).indices[:size].sort().values
 
 
-def _vocabulary(state: dict[str, Any], folder: Path, size: int) -> torch.Tensor:
-    """The draft vocabulary of a training that is gone on with, int64 [n]; the target has `size` tokens."""
+def _vocabulary(state: dict[str, Any], job: Job, size: int) -> torch.Tensor:
+    """The tokens of a training that is gone on with, int64 [n]; the target has `size`."""
     found = state["module"].get("vocabulary")
     fine = isinstance(found, torch.Tensor) and found.dtype == torch.int64 and found.ndim == 1
     if not fine or not len(found) or not 0 <= int(found.min()) <= int(found.max()) < size:
         raise InputError(
-            f"cannot go on from the training in {folder}: its draft vocabulary is not the model's"
+            f"cannot go on from the training in {job.folder}: its draft vocabulary is not the model's"
+        )
+    trained, named = len(found), min(job.draft_vocabulary, size)
+    asked = min(job.loss_vocabulary or (named if job.kind == "draft" else trained), size)
+    if asked != trained or named > trained:
+        raise InputError(
+            f"{job.folder} holds a training with a vocabulary of {trained}, not of {max(asked, named)}; "
+            "go on with that, or elsewhere"
         )
     return found
 
