@@ -257,8 +257,31 @@ def check_names(names: str) -> list[str]:
 
 def split_cascade(names: str) -> list[str]:
     """The drafters that commas join, or + before a drafter's name or a head's folder."""
-    given = [name.strip() for name in CASCADE.sub(",", names).split(",")]
+    given = _with_commas(CASCADE.sub(",", names).split(","))
     return [name for part in given for name in _split_at_folders(part)]
+
+
+def _with_commas(parts: list[str]) -> list[str]:
+    """Commas may be in a path: parts that together name what is on the disk are one."""
+    found = []
+    while parts:
+        ends = range(len(parts), 1, -1)
+        taken = next((end for end in ends if _is_path(",".join(parts[:end]).strip())), 1)
+        found.append(",".join(parts[:taken]).strip())
+        parts = parts[taken:]
+    return found
+
+
+def _is_path(name: str) -> bool:
+    """Whether a drafter's name, or the detail behind its colon, is the path of something."""
+    kind, colon, detail = name.partition(":")
+    takes_path = kind in DRAFTER_NAMES or kind == "draft"
+    if not (takes_path if colon else os.sep in name):
+        return False
+    try:
+        return Path(detail if colon else name).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # as in `hub`: no path at all
+        return False
 
 
 def _split_at_folders(name: str) -> list[str]:

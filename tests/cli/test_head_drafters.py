@@ -105,6 +105,18 @@ def test_folders_in_cascades(heads: Path) -> None:
     assert split_cascade("suffix+/no/such/head") == ["suffix+/no/such/head"]
 
 
+@pytest.mark.parametrize("options", [(), ("--memory", "1GB")])
+def test_a_folder_with_a_comma_in_its_name(tiny: Path, heads: Path, options: tuple[str, ...]) -> None:
+    folder = heads / "a,b, c" / "head"
+    Sizes(target=256, hidden=256, vocab=VOCAB, outputs=100).eagle3().save(folder)
+    given = f"suffix,head:{folder}"
+    assert split_cascade(f"{folder}, {given} + lookup") == [str(folder), "suffix", f"head:{folder}", "lookup"]
+    assert split_cascade("head:/no/such,draft:/a,lookup") == ["head:/no/such", "draft:/a", "lookup"]
+    options = ("hello", "-m", tiny, "--raw", "--max-tokens", "4", *options)
+    done = forerun("generate", *options, "--drafter", given)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_tree_is_shown(tiny: Path, heads: Path, tmp_path: Path) -> None:
     options = ("generate", "hello", "-m", tiny, "--raw", "--max-tokens", 12, "--ignore-end")
     options = (*options, "--drafter", heads / "eagle3", "--draft-tokens", 6)
