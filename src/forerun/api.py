@@ -103,7 +103,7 @@ def load(
             choice, planner = _plan_auto((choice, usual), bare, limit, room)
             usual = choice
         else:
-            planner = bare.with_drafters(",".join(check_names(drafter)))
+            planner = bare.with_drafters(check_names(drafter))
         room = keep_within(planner, limit, None if context == "auto" else room)
         allowance = Allowance(bare, limit, room)
     tokenizer, backend = reader.target(checkpoint, progress)
@@ -199,7 +199,7 @@ def _plan_auto(choices: Sequence[Choice], bare: Planner, limit: int, context: in
     room beside them."""
     for place, choice in enumerate(choices):
         try:
-            planner = bare.with_drafters(",".join(check_names(choice.drafter)))
+            planner = bare.with_drafters(check_names(choice.drafter))
             break
         except InputError:
             if place == len(choices) - 1:

@@ -271,7 +271,7 @@ class Engine:
         """
         names = self.auto.drafter if isinstance(names, str) and names == "auto" else names
         if self._allowance is not None:
-            self._allowance.admit(",".join(check_names(names)))
+            self._allowance.admit(check_names(names))
         self._roster.check(names)
 
     def _task(
@@ -301,9 +301,9 @@ class Engine:
         chosen, draft_tokens = self._chosen(drafter)
         names = chosen if isinstance(chosen, str) else "none"
         self.check_drafter(names)
-        if self._allowance is not None:
-            taken = self._allowance.take_text(",".join(check_names(names)), longest)
-            weakref.finalize(request.ending, self._allowance.give, taken)  # with the text, written or not
+        if after is not None and after.target.cache.capacity < longest + STAGED_ROWS:
+            after = None
+        keep = self._take_memory(request, names, longest, has_cache=after is not None)
         policy = self._budgets.policy(
             chosen if isinstance(chosen, str) else chosen.name, params.temperature, draft_tokens
         )
@@ -316,6 +316,7 @@ class Engine:
             chosen = PacedDrafter(chosen, pace(chosen.name))
         guesser = request.guided(chosen)
         target = self._target(request.rule(), guesser.taps, longest + STAGED_ROWS, after)
+        keep(target)
         report = Report(prompt_tokens=len(prompt))
         answer = Answer(request.ending, params.logprobs, request.seed, report)
         return Task(target, guesser, prompt, policy, request.stop, params.max_tokens, report, answer)
@@ -331,11 +332,29 @@ class Engine:
         guesses = self.auto.draft_tokens if self.draft_tokens is None else self.draft_tokens
         return self.auto.drafter, guesses
 
+    def _take_memory(
+        self, request: Request, names: str, tokens: int, *, has_cache: bool
+    ) -> Callable[[TargetSequence], None]:
+        """Ask for what a text takes. It is given back with the text, written or not, but its cache's part
+        with the sequence that is told to what is returned: another text may take that over."""
+        if self._allowance is None:
+            return lambda target: None
+        give = self._allowance.give
+        cache, drafters = self._allowance.take_text(check_names(names), tokens, has_cache=has_cache)
+        weakref.finalize(request.ending, give, drafters)
+        unmade = weakref.finalize(request.ending, give, cache)
+
+        def keep(target: TargetSequence) -> None:
+            unmade.detach()
+            weakref.finalize(target, give, cache)
+
+        return keep
+
     def _target(
         self, rule: Rule, taps: tuple[int, ...], capacity: int, after: Stream | None
     ) -> TargetSequence:
-        """A sequence of the model: a new one, or that of an ended answer, if its cache is large enough."""
-        if after is None or after.target.cache.capacity < capacity:
+        """A sequence of the model: a new one, or that of an ended answer."""
+        if after is None:
             return TargetSequence(self.backend, rule, context=self.context, capacity=capacity, taps=taps)
         after.target.rule, after.target.taps = rule, taps
         return after.target

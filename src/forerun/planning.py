@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from forerun.errors import InputError
@@ -112,13 +112,13 @@ class Planner:
             layers_to_run(where, self.target.config.layers)
         return self
 
-    def with_drafters(self, drafters: str) -> Planner:
-        """The same with these drafters, by name.
+    def with_drafters(self, drafters: Sequence[str]) -> Planner:
+        """The same with the drafters of a cascade, by name.
 
         Raises:
             InputError: one that cannot be found.
         """
-        planner = replace(self, drafters=split_names(drafters))
+        planner = replace(self, drafters=taking_part(drafters))
         for name in planner.drafters:
             planner = planner.knowing(name)
         return planner
@@ -188,9 +188,9 @@ class Allowance:
         self._admitted: set[str] = set()
         self.take(sum(share.total - share.kv for share in planner.at(context).shares), "the model")
 
-    def admit(self, drafters: str) -> None:
+    def admit(self, drafters: Sequence[str]) -> None:
         """These drafters are about to be loaded, those that are not already."""
-        for name in split_names(drafters):
+        for name in taking_part(drafters):
             if name in self._admitted:
                 continue
             planner = self._planner.knowing(name)
@@ -199,12 +199,14 @@ class Allowance:
             self._admitted.add(name)
             self._planner = planner
 
-    def take_text(self, drafters: str, tokens: int) -> int:
-        """A text of so many tokens is about to be written; returns its bytes, to be given back at its end."""
-        plan = replace(self._planner, drafters=split_names(drafters)).at(tokens)
-        size = sum(share.kv for share in plan.shares)
-        self.take(size, f"a text of {counted(tokens, 'token')}")
-        return size
+    def take_text(self, drafters: Sequence[str], tokens: int, *, has_cache: bool = False) -> tuple[int, int]:
+        """A text of so many tokens is about to be written. Returns the bytes of its cache (0 if it has one
+        already) and of its drafters, to be given back at the end of each."""
+        plan = replace(self._planner, drafters=taking_part(drafters)).at(tokens)
+        cache, *others = (share.kv for share in plan.shares)
+        cache = 0 if has_cache else cache
+        self.take(cache + sum(others), f"a text of {counted(tokens, 'token')}")
+        return cache, sum(others)
 
     def take(self, size: int, what: str) -> None:
         """Promise `size` bytes to `what`."""
@@ -222,7 +224,7 @@ class Allowance:
 
 
 def make_planner(
-    target: Outline, drafters: str, *, dtype: str = "auto", kv: str = "auto", gpu: bool = False
+    target: Outline, drafters: Sequence[str], *, dtype: str = "auto", kv: str = "auto", gpu: bool = False
 ) -> Planner:
     """A planner for a model with drafters by name.
 
@@ -232,9 +234,9 @@ def make_planner(
     return Planner(target, dtype=dtype, kv=kv, gpu=gpu).with_drafters(drafters)
 
 
-def split_names(drafters: str) -> tuple[str, ...]:
-    """The drafters of a cascade by name; what they stand for is checked elsewhere."""
-    return tuple("suffix" if name == "auto" else name for name in drafters.split(",") if name != "none")
+def taking_part(drafters: Sequence[str]) -> tuple[str, ...]:
+    """The drafters that there are to plan for; what their names stand for is checked elsewhere."""
+    return tuple("suffix" if name == "auto" else name for name in drafters if name != "none")
 
 
 def fits(plan: Plan, limit: int) -> bool:

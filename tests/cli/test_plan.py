@@ -160,7 +160,7 @@ def planned(tiny: Path, *arguments: object) -> dict[str, Any]:
 def test_what_auto_comes_to_is_what_the_engine_uses(tiny: Path, drafting: str) -> None:
     """Where there is no room for the draft model beside a context, suffix drafts alone."""
     outline = read_outline(str(tiny))
-    alone, whole = (make_planner(outline, names) for names in ("suffix", drafting))
+    alone, whole = (make_planner(outline, [name]) for name in ("suffix", drafting))
     limit = int(whole.at(600).total * 1.03) + 1  # some contexts have room for both
     assert whole.largest_context(limit) < alone.largest_context(limit)
     found = planned(tiny, "--memory", limit)
@@ -191,7 +191,7 @@ def test_a_tuned_drafter_that_is_gone_within_memory(tiny: Path, drafting: str) -
 def test_plain_decoding_that_was_tuned_stays(tiny: Path, drafting: str) -> None:
     """It takes less than suffix, so there is nothing to fall back to."""
     keep_choice(tiny, Choice("none"))
-    limit = int(make_planner(read_outline(str(tiny)), "none").at(700).total * 1.03) + 1
+    limit = int(make_planner(read_outline(str(tiny)), ["none"]).at(700).total * 1.03) + 1
     assert planned(tiny, "--memory", limit)["drafters"] == []
     assert load(str(tiny), memory=limit, context="auto").auto.drafter == "none"
 

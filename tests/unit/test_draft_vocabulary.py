@@ -96,7 +96,7 @@ def test_from_a_file(target: Path, tmp_path: Path) -> None:
         for drafter in ("none", f"draft:{path}", f"suffix,draft:{tmp_path}")
     }
     assert len(texts) == 1
-    plan = make_planner(read_outline(str(target)), f"draft:{tmp_path}").at(100)
+    plan = make_planner(read_outline(str(target)), [f"draft:{tmp_path}"]).at(100)
     assert plan.shares[1].weights > 0
     shown = CliRunner().invoke(inspect, [f"draft:{tmp_path}"])
     assert shown.exit_code == 0

@@ -13,6 +13,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from forerun import _core
+from forerun.answers import Stream
 from forerun.backends.cpu import load_backend
 from forerun.errors import InputError
 from forerun.models.checkpoint import open_checkpoint
@@ -127,13 +128,13 @@ def test_a_limit_is_kept_or_refused_with_the_numbers() -> None:
 
 def test_drafters_have_their_share(tmp_path: Path) -> None:
     draft = write_tiny_hf(tmp_path / "draft")
-    planner = make_planner(tiny_outline(layers=4), f"draft:{draft},skip:2,suffix")
+    planner = make_planner(tiny_outline(layers=4), [f"draft:{draft}", "skip:2", "suffix"])
     model, own, skip, suffix, program = planner.at(1000).shares
     assert own.weights > 0
     assert (skip.weights, skip.kv) == (0, model.kv // 2)
     assert suffix.kv == 110_000
     assert program.total > 30e6
-    assert make_planner(tiny_outline(), "none").drafters == ()
+    assert make_planner(tiny_outline(), ["none"]).drafters == ()
 
 
 HEADS = {
@@ -150,7 +151,7 @@ def test_heads_are_what_the_core_packs(kind: str, tmp_path: Path) -> None:
     checkpoint = random_checkpoint(config)
     folder = HEADS[kind]().save(tmp_path / "head")
     name = f"head:{folder}"
-    planner = make_planner(outline_of(checkpoint), name)
+    planner = make_planner(outline_of(checkpoint), [name])
     loaded = load_backend(checkpoint, threads=1).load_head(open_head(folder))
     share = planner.at(100).shares[1]
     assert share.weights == loaded.bytes
@@ -159,11 +160,11 @@ def test_heads_are_what_the_core_packs(kind: str, tmp_path: Path) -> None:
 
     limit = int((planner.at(500).total + 3_000) * 1.03)
     allowance = Allowance(Planner(planner.target), limit, 500)
-    allowance.admit(name)
-    allowance.admit(name)  # counts once
-    allowance.take_text(name, 450)
+    allowance.admit([name])
+    allowance.admit([name])  # counts once
+    allowance.take_text([name], 450)
     with pytest.raises(InputError, match="drafter draft:"):
-        allowance.admit(f"draft:{write_tiny_hf(tmp_path / 'draft')}")
+        allowance.admit([f"draft:{write_tiny_hf(tmp_path / 'draft')}"])
 
 
 def test_rows_that_a_head_borrows_of_its_target_are_counted(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_rows_that_a_head_borrows_of_its_target_are_counted(tmp_path: Path) -> N
     head = Sizes().eagle3()
     arrays = {name: values for name, values in head.arrays.items() if "lm_head" not in name}
     folder = TinyHead(head.config, arrays).save(tmp_path / "head")
-    planner = make_planner(outline_of(checkpoint), f"head:{folder}")
+    planner = make_planner(outline_of(checkpoint), [f"head:{folder}"])
     loaded = load_backend(checkpoint, threads=1).load_head(open_head(folder))
     assert planner.at(100).shares[1].weights == loaded.bytes
 
@@ -184,8 +185,8 @@ def test_a_head_of_the_usual_shape_is_planned_as_one_that_is_there(kind: str, tm
     sizes = Sizes(inner=config.intermediate_size, outputs=24)
     folder = getattr(sizes, kind)().save(tmp_path / "head")
     outline = outline_of(random_checkpoint(config))
-    usual = make_planner(outline, kind).heads[kind]
-    there = make_planner(outline, f"head:{folder}").heads[f"head:{folder}"]
+    usual = make_planner(outline, [kind]).heads[kind]
+    there = make_planner(outline, [f"head:{folder}"]).heads[f"head:{folder}"]
     assert (usual.taps, usual.kv_per_token) == (there.taps, there.kv_per_token)
     if kind != "medusa":  # as many heads as one likes
         assert usual.weights == pytest.approx(there.weights, rel=0.02)
@@ -195,21 +196,21 @@ def test_a_head_of_the_usual_shape_is_planned_as_one_that_is_there(kind: str, tm
 def test_an_allowance_is_used_up_and_given_back() -> None:
     planner = Planner(tiny_outline(layers=4))
     allowance = Allowance(planner, int(planner.at(1000).total * 1.03) + 1, 1000)
-    first = allowance.take_text("none", 500)
-    second = allowance.take_text("none", 400)
+    first, _ = allowance.take_text(["none"], 500)
+    second, _ = allowance.take_text(["none"], 400)
     with pytest.raises(InputError, match=r"a text of 400 tokens needs .* more"):
-        allowance.take_text("none", 400)
+        allowance.take_text(["none"], 400)
     allowance.give(first)
     allowance.give(second)
-    allowance.take_text("none", 1000)
+    allowance.take_text(["none"], 1000)
 
 
 def test_one_is_no_plural() -> None:
     planner = Planner(tiny_outline())
     allowance = Allowance(planner, int(planner.at(100).total * 1.03) + 1, 100)
-    allowance.take_text("none", 100)
+    allowance.take_text(["none"], 100)
     with pytest.raises(InputError, match="a text of 1 token needs"):
-        allowance.take_text("none", 1)
+        allowance.take_text(["none"], 1)
 
 
 @pytest.mark.parametrize(
@@ -254,6 +255,31 @@ def test_an_engine_refuses_texts_beyond_its_memory(tmp_path: Path) -> None:
         engine.remember(["word " * 200_000])
 
 
+def test_a_cache_that_is_taken_over_counts_once(tmp_path: Path) -> None:
+    from forerun import SamplingParams, load
+
+    path = write_tiny_gguf(tmp_path / "m.gguf", Tiny(layers=8, context=4096))
+    planner = Planner(read_outline(str(path)))
+    engine = load(str(path), drafter="none", memory=int(planner.at(2000).total * 1.03) + 1, context="auto")
+    params = SamplingParams(max_tokens=1900, ignore_end=True)
+    prompt = engine.encode("hello")
+
+    def begun(after: Stream | None) -> Stream:
+        stream = engine.stream_tokens(prompt, params, after=after)
+        next(stream)
+        stream.close()
+        return stream
+
+    first = begun(None)
+    second = begun(first)
+    third = begun(second)
+    del first, third
+    with pytest.raises(InputError, match=r"a text of .* needs .* more"):
+        engine.stream_tokens(prompt, params)  # the second still holds the cache
+    del second
+    begun(None)
+
+
 def test_memory_of_a_text_that_failed_is_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from forerun import SamplingParams, load
 
@@ -280,7 +306,7 @@ def test_predicted_is_resident_on_the_default_model(drafter: str) -> None:
     drafter = drafter.format(path=path)
     checkpoint = open_checkpoint(Path(path))
     named = best_drafter(checkpoint.config) if drafter == "auto" else drafter
-    planner = make_planner(outline_of(checkpoint), named)
+    planner = make_planner(outline_of(checkpoint), named.split(","))
     _, peak = run_and_measure(model=path, drafter=drafter, tokens=1500)
     assert planner.at(1509).total == pytest.approx(peak, rel=0.05)
 

@@ -159,7 +159,7 @@ def _make_planner(
         given = split_cascade(drafters)
         names = check_names(",".join(name for name in given if name not in USUAL) or "none")
         names += [name for name in given if name in USUAL]
-        return make_planner(outline, ",".join(names), dtype=dtype, kv=kv, gpu=gpu)
+        return make_planner(outline, names, dtype=dtype, kv=kv, gpu=gpu)
 
     if drafter != "auto":
         return named(drafter)
