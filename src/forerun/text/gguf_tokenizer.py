@@ -17,8 +17,11 @@ transformers' own GGUF reader (5.24) drops it where the text begins with a space
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,18 +50,32 @@ END_TEXTS = (
 def from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     """The tokenizer that GGUF key-values describe. InputError, one line, for anything they get wrong."""
     keys = _Keys(metadata)
+    with _no_collections():
+        return _assemble(keys, _kind(keys))
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """A hundred thousand small objects are made, none of them garbage: looking for some takes a quarter of
+    the time."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
+
+
+def _kind(keys: _Keys) -> _Kind:
     model = keys.text("tokenizer.ggml.model")
     if model == "gpt2":
-        kind = _byte_level(keys)
-    elif model == "llama":
-        kind = _sentencepiece(keys)
-    elif model is None:
+        return _byte_level(keys)
+    if model == "llama":
+        return _sentencepiece(keys)
+    if model is None:
         raise InputError("the GGUF file has no tokenizer (tokenizer.ggml.model is missing); use one that has")
-    else:
-        raise InputError(
-            f"the GGUF file's tokenizer is of the kind {model!r}; forerun reads 'gpt2' and 'llama'"
-        )
-    return _assemble(keys, kind)
+    raise InputError(f"the GGUF file's tokenizer is of the kind {model!r}; forerun reads 'gpt2' and 'llama'")
 
 
 @dataclass(frozen=True)
@@ -109,6 +126,9 @@ class _Keys:
         value = self.metadata.get(key)
         if not isinstance(value, (list, tuple, np.ndarray)) or len(value) < fewest:
             raise _damaged(key, "is missing or not a list of texts")
+        kinds = set(map(type, value))
+        if kinds == {str} and isinstance(value, list):
+            return value
         try:
             strings = [v.decode() if isinstance(v, bytes) else v for v in value]
         except UnicodeDecodeError as error:
@@ -149,7 +169,8 @@ def _byte_level(keys: _Keys) -> _Kind:
 
     tokens, types, ids = _vocabulary(keys)
     words = pre_tokenizer(keys.text("tokenizer.ggml.pre") or "default")
-    merges = [merge.partition(" ")[::2] for merge in keys.strings("tokenizer.ggml.merges", fewest=0)]
+    halves = map(str.partition, keys.strings("tokenizer.ggml.merges", fewest=0), repeat(" "))
+    merges = [(left, right) for left, _, right in halves]
     with refused("the GGUF file's tokenizer.ggml.merges do not fit its tokens; convert the model again"):
         backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=words.whole_words))
     _split_words(backend, words)
