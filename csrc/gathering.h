@@ -61,15 +61,16 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-// Fills a layer from its source, by the team.
-inline void pack_all(Team& team, PackedLinear& packed, const Source& source, const int32_t* order) {
+// Fills a layer's tiles by the team: fill(tile_begin, tile_end).
+template <class Fill>
+void fill_by(Team& team, const PackedLinear& packed, const Fill& fill) {
   std::mutex mutex;
   std::exception_ptr failure;
   {
     const Unlocked unlocked;
-    team.for_each(packed.view().tiles, 8, [&](int64_t begin, int64_t end) {
+    team.for_each(packed.view().tiles, 2, [&](int64_t begin, int64_t end) {
       try {
-        packed.pack_tiles(source, order, static_cast<int>(begin), static_cast<int>(end));
+        fill(static_cast<int>(begin), static_cast<int>(end));
       } catch (...) {  // a team's body must not throw
         const std::lock_guard<std::mutex> lock(mutex);
         failure = std::current_exception();
@@ -94,28 +95,19 @@ inline PackedLinear pack_tensor(Team& team, const std::shared_ptr<Arena>& arena,
   for (const int32_t row : order)
     if (row < 0 || row >= outputs) throw std::invalid_argument("weights: row order out of range");
   PackedLinear packed(arena, source.kind, format_named(format, source.kind), outputs, inputs, bias ? offsets.data() : nullptr);
-  pack_all(team, packed, source, row_order ? order.data() : nullptr);
+  fill_by(team, packed, [&](int begin, int end) { packed.pack_tiles(source, row_order ? order.data() : nullptr, begin, end); });
   return packed;
 }
 
 // Some outputs of a packed layer as one of its own, from the weights that are executed. format: not "auto".
 inline PackedLinear take_rows(Team& team, const PackedLinear& from, const std::vector<int32_t>& rows, const std::string& format) {
   const Linear& view = from.view();
-  const size_t inputs = static_cast<size_t>(view.inputs);
   if (view.bias != nullptr) throw std::invalid_argument("weights: rows of a layer with a bias");
   if (rows.empty() || rows.size() > static_cast<size_t>(kMostOutputs)) throw std::invalid_argument("weights: a number of rows out of range");
   for (const int32_t row : rows)
     if (row < 0 || row >= view.outputs) throw std::invalid_argument("weights: a row out of range");
-  std::vector<float> dense(rows.size() * inputs);
-  {
-    const Unlocked unlocked;
-    team.for_each(static_cast<int64_t>(rows.size()), 16, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i++) from.unpack_row(rows[static_cast<size_t>(i)], dense.data() + static_cast<size_t>(i) * inputs);
-    });
-  }
-  const Source source{SourceKind::F32, reinterpret_cast<const uint8_t*>(dense.data()), dense.size() * sizeof(float)};
-  PackedLinear packed(std::make_shared<Arena>(), source.kind, format_named(format, source.kind), static_cast<int>(rows.size()), view.inputs);
-  pack_all(team, packed, source, nullptr);
+  PackedLinear packed(std::make_shared<Arena>(), SourceKind::F32, format_named(format, SourceKind::F32), static_cast<int>(rows.size()), view.inputs);
+  fill_by(team, packed, [&](int begin, int end) { packed.take_tiles(from, rows.data(), begin, end); });
   return packed;
 }
 

@@ -51,6 +51,13 @@ struct Kernels {
   // rows: n prepared rows, each row_bytes apart. n is any positive number: weights are read once a block of rows.
   void (*linear)(const Linear& w, const void* rows, int n, int tile_begin, int tile_end, float* y, size_t ldy);
 
+  // --- packing weights (quantise.inl): a group of n <= kGroup weights of each of kTile rows, `stride` apart in x and in q ---
+  // q in [-8, 7] so that scale * q + offset is close to x in the least squares sense. Scales are multiples of `unit`, a power
+  // of two, that f16 holds, offsets such that bf16 holds. scale, offset: [kTile]. The same bits on every instruction set.
+  void (*quantise_q4)(const float* x, int8_t* q, size_t stride, int n, float unit, float* scale, float* offset);
+  // The same with q in [-127, 127] and no offset.
+  void (*quantise_q8)(const float* x, int8_t* q, size_t stride, int n, float unit, float* scale);
+
   // --- row by row (elementwise.inl) ---
   void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* y);
   void (*rope)(float* head, const float* cos, const float* sin, int half);

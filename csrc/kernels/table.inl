@@ -5,6 +5,7 @@
 #include "kernels/choice.inl"
 #include "kernels/elementwise.inl"
 #include "kernels/linear.inl"
+#include "kernels/quantise.inl"
 
 namespace forerun {
 namespace FORERUN_ISA {
@@ -17,6 +18,8 @@ static constexpr Kernels make_table(const char* name) {
   k.prepare = prepare;
   k.refine = refine;
   k.linear = linear;
+  k.quantise_q4 = quantise_q4;
+  k.quantise_q8 = quantise_q8;
   k.rms_norm = rms_norm;
   k.rope = rope;
   k.scale = scale;

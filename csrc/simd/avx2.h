@@ -82,6 +82,9 @@ static inline vf keep_first(vf x, int n, float fill) {
   return {_mm256_blendv_ps(other, x.a, _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, low))),
           _mm256_blendv_ps(other, x.b, _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, high)))};
 }
+static inline vf if_less(vf a, vf b, vf x, vf y) {
+  return {_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(a.a, b.a, _CMP_LT_OQ)), _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(a.b, b.b, _CMP_LT_OQ))};
+}
 static inline float hsum(vf x) {
   const __m256 b = _mm256_add_ps(x.a, x.b);
   const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));

@@ -58,6 +58,7 @@ static inline vf keep_first(vf a, int n, float fill) {
   const __mmask16 keep = n >= 16 ? 0xffff : n <= 0 ? 0 : __mmask16((1u << n) - 1u);
   return _mm512_mask_mov_ps(_mm512_set1_ps(fill), keep, a);
 }
+static inline vf if_less(vf a, vf b, vf x, vf y) { return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), x); }
 static inline float hsum(vf a) {
   const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
   const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));

@@ -109,6 +109,10 @@ static inline vf keep_first(vf a, int n, float fill) {
   }
   return a;
 }
+static inline vf if_less(vf a, vf b, vf x, vf y) {
+  FORERUN_QUARTERS y.v[i] = vbslq_f32(vcltq_f32(a.v[i], b.v[i]), x.v[i], y.v[i]);
+  return y;
+}
 static inline float hsum(vf a) {
   const float32x4_t c = vaddq_f32(vaddq_f32(a.v[0], a.v[2]), vaddq_f32(a.v[1], a.v[3]));
   const float32x2_t d = vadd_f32(vget_low_f32(c), vget_high_f32(c));

@@ -110,6 +110,11 @@ static inline vf keep_first(vf a, int n, float fill) {
   FORERUN_LANES if (i >= n) a.v[i] = fill;
   return a;
 }
+// lane by lane: x where a < b, else y
+static inline vf if_less(vf a, vf b, vf x, vf y) {
+  FORERUN_LANES y.v[i] = a.v[i] < b.v[i] ? x.v[i] : y.v[i];
+  return y;
+}
 static inline float hsum(vf a) {
   for (int w = 8; w > 0; w /= 2)
     for (int i = 0; i < w; i++) a.v[i] += a.v[i + w];

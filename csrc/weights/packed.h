@@ -35,6 +35,10 @@ class PackedLinear {
   // std::overflow_error when it holds a number that is not finite.
   void pack_tiles(const Source& source, const int32_t* row_order, int tile_begin, int tile_end);
 
+  // The same for a layer planned for F32: output i is output rows[i] of another layer, as that executes it.
+  // rows: [outputs], of the other's. Throws std::invalid_argument when the layers do not fit.
+  void take_tiles(const PackedLinear& from, const int32_t* rows, int tile_begin, int tile_end);
+
   // Weights of output `row` as floats. out: [inputs].
   void unpack_row(int row, float* out) const;
 

@@ -136,6 +136,15 @@ void integer_block(SourceKind kind, const uint8_t* p, Groups out) {
   }
 }
 
+template <class Convert>
+inline void widen(const uint8_t* row, int n, const Convert& convert, float* out) {
+  for (int i = 0; i < n; i++) {
+    uint16_t bits;
+    std::memcpy(&bits, row + 2 * static_cast<size_t>(i), sizeof bits);
+    out[i] = convert(bits);
+  }
+}
+
 // Whether none of n numbers, `step` bytes apart, has all bits of its exponent set: such are NaN and infinities.
 template <class Bits>
 bool finite(const uint8_t* at, int n, int step, Bits exponent) {
@@ -188,13 +197,10 @@ void integer_row(SourceKind kind, const uint8_t* row, int inputs, int8_t* q, flo
 
 void dequantise_row(SourceKind kind, const uint8_t* row, int inputs, float* out) {
   const SourceTraits& t = traits(kind);
-  if (!t.integer) {
-    for (int i = 0; i < inputs; i++) {
-      const uint8_t* p = row + static_cast<size_t>(i) * t.bytes;
-      out[i] = kind == SourceKind::F32 ? bits_to_f32(read32(p)) : kind == SourceKind::F16 ? read_f16(p) : bf16_to_f32(read16(p));
-    }
-    return;
-  }
+  if (kind == SourceKind::F32) std::memcpy(out, row, static_cast<size_t>(inputs) * sizeof(float));
+  if (kind == SourceKind::F16) widen(row, inputs, f16_to_f32, out);
+  if (kind == SourceKind::BF16) widen(row, inputs, bf16_to_f32, out);
+  if (!t.integer) return;
   int8_t q[256];
   float scale[16], minimum[16];
   for (int at = 0; at < inputs; at += t.block, row += t.bytes) {
