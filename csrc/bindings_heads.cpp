@@ -53,8 +53,8 @@ std::vector<float> features_of(const std::optional<Features>& features, size_t c
 
 std::shared_ptr<EagleHead> new_eagle(int hidden, int intermediate, int heads, int kv_heads, int head_dim, int vocab, int outputs, float norm_eps,
                                      float rope_scale, const Floats& inv_freq, Weights& weights, const std::optional<PackedLinear>& fc,
-                                     const Floats& fc_norm, int fc_norms, const Ints& tokens, std::shared_ptr<Team> team,
-                                     const std::string& kernels) {
+                                     const Floats& fc_norm, int fc_norms, const Ints& tokens, std::shared_ptr<TargetRows> rows,
+                                     std::shared_ptr<Team> team, const std::string& kernels) {
   DecoderWeights taken = weights.take();
   DecoderShape shape;
   shape.layers = static_cast<int>(taken.layers.size());
@@ -69,7 +69,8 @@ std::shared_ptr<EagleHead> new_eagle(int hidden, int intermediate, int heads, in
   shape.rope_scale = rope_scale;
   shape.inv_freq = copy(inv_freq);
   Reduction reduction{fc ? *fc : PackedLinear(), copy(fc_norm), fc_norms};
-  return std::make_shared<EagleHead>(std::move(shape), std::move(taken), std::move(reduction), copy(tokens), std::move(team), kernels_named(kernels));
+  return std::make_shared<EagleHead>(std::move(shape), std::move(taken), std::move(reduction), copy(tokens), std::move(rows), std::move(team),
+                                     kernels_named(kernels));
 }
 
 nb::ndarray<nb::numpy, float, nb::ndim<1>> as_array(std::vector<float> values) {
@@ -97,10 +98,16 @@ void bind_heads(nb::module_& m) {
              return take_rows(team, self, copy(rows), format);
            },
            "team"_a, nb::arg("rows").noconvert(), "format"_a);
+  nb::class_<TargetRows>(m, "TargetRows")
+      .def(nb::new_([](const PackedLinear& from, const std::string& format, int most) {
+             if (most < 1 || most > kMostOutputs) throw std::invalid_argument("rows of the target: a number out of range");
+             return std::make_shared<TargetRows>(TargetRows{from, format_named(format, SourceKind::F32), most});
+           }),
+           "source"_a, "format"_a, "most"_a);
   nb::class_<EagleHead>(m, "EagleHead")
       .def(nb::new_(&new_eagle), "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "vocab"_a, "outputs"_a, "norm_eps"_a,
            "rope_scale"_a, nb::arg("inv_freq").noconvert(), "weights"_a, "fc"_a.none(), nb::arg("fc_norm").noconvert(), "fc_norms"_a,
-           nb::arg("tokens").noconvert(), "team"_a, "kernels"_a)
+           nb::arg("tokens").noconvert(), "rows"_a.none(), "team"_a, "kernels"_a)
       .def_prop_ro("features", &EagleHead::features);
   nb::class_<EagleDrafter>(m, "EagleDrafter")
       .def("__init__",
@@ -146,20 +153,21 @@ void bind_heads(nb::module_& m) {
            "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
       .def_prop_ro("length", &EagleDrafter::length)
       .def_prop_ro("computed", &EagleDrafter::computed)
+      .def_prop_ro("rare", &EagleDrafter::rare, "Tokens of the text that the head lacks, and could say all the same.")
       .def_prop_ro("logits", [](const EagleDrafter& self) { return as_array(self.logits()); }, nb::rv_policy::reference);
   nb::class_<MedusaHeads>(m, "MedusaHeads")
       .def(nb::new_([](const std::vector<std::pair<std::vector<PackedLinear>, PackedLinear>>& heads, const Ints& tokens,
-                       std::shared_ptr<Team> team, const std::string& kernels) {
+                       std::shared_ptr<TargetRows> rows, std::shared_ptr<Team> team, const std::string& kernels) {
              std::vector<MedusaHead> all;
              for (const auto& [blocks, out] : heads) all.push_back({blocks, out});
-             return std::make_shared<MedusaHeads>(std::move(all), copy(tokens), std::move(team), kernels_named(kernels));
+             return std::make_shared<MedusaHeads>(std::move(all), copy(tokens), std::move(rows), std::move(team), kernels_named(kernels));
            }),
-           "heads"_a, nb::arg("tokens").noconvert(), "team"_a, "kernels"_a)
+           "heads"_a, nb::arg("tokens").noconvert(), "rows"_a.none(), "team"_a, "kernels"_a)
       .def("logits",
            [](const MedusaHeads& self, int head, const Floats& state) {
              if (head < 0 || head >= self.size() || state.size() != static_cast<size_t>(self.hidden()))
                throw std::invalid_argument("medusa: no such head, or a state of another size");
-             std::vector<float> values = self.logits(head, copy(state).data());
+             std::vector<float> values = self.logits(head, copy(state).data(), Linear{});
              values.resize(static_cast<size_t>(self.outputs()));
              return as_array(std::move(values));
            },
@@ -190,7 +198,8 @@ void bind_heads(nb::module_& m) {
              return DraftTree(self.last(), draft);
            },
            "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
-      .def_prop_ro("length", &MedusaDrafter::length);
+      .def_prop_ro("length", &MedusaDrafter::length)
+      .def_prop_ro("rare", &MedusaDrafter::rare, "Tokens of the text that the heads lack, and could say all the same.");
 }
 
 }  // namespace forerun

@@ -19,22 +19,46 @@ int blocks_of(int n) { return (n + kBlock - 1) / kBlock; }
 }  // namespace
 
 Candidates::Candidates(SamplingSettings settings, int outputs, std::vector<int32_t> tokens, const Kernels* kernels)
-    : settings_(settings.choice), vocab_(settings.processing.vocab), outputs_(outputs), tokens_(std::move(tokens)), kernels_(kernels) {
+    : settings_(settings.choice), vocab_(settings.processing.vocab), own_(outputs), outputs_(outputs), tokens_(std::move(tokens)), kernels_(kernels) {
   if (outputs_ < 1 || vocab_ < 1 || (tokens_.empty() ? outputs_ > vocab_ : tokens_.size() != static_cast<size_t>(outputs_)))
     throw std::invalid_argument("candidates: vocabularies do not fit");
   if (!(settings_.temperature >= 0.0) || settings_.top_k < 0) throw std::invalid_argument("candidates: settings out of range");
   if (!tokens_.empty()) {
-    own_ids_.assign(static_cast<size_t>(vocab_), -1);
+    columns_.assign(static_cast<size_t>(vocab_), -1);
     members_.assign(static_cast<size_t>(blocks_of(vocab_)), 0);
-  }
-  for (size_t i = 0; i < tokens_.size(); i++) {
-    if (tokens_[i] < 0 || tokens_[i] >= vocab_) throw std::invalid_argument("candidates: a token outside the vocabulary");
-    own_ids_[static_cast<size_t>(tokens_[i])] = static_cast<int32_t>(i);
-    members_[static_cast<size_t>(tokens_[i]) / kBlock] |= uint64_t(1) << (tokens_[i] % kBlock);
+    for (int column = 0; column < outputs_; column++) name(column, true);
   }
   if (settings.processing.idle()) return;
   wide_.assign(static_cast<size_t>(vocab_), 0.0f);
   processor_ = std::make_unique<Processor>(std::move(settings.processing), kernels);
+}
+
+// The column is its token's, or no longer.
+void Candidates::name(int column, bool named) {
+  const int32_t token = tokens_[static_cast<size_t>(column)];
+  if (token < 0 || token >= vocab_) throw std::invalid_argument("candidates: a token outside the vocabulary");
+  columns_[static_cast<size_t>(token)] = named ? column : -1;
+  uint64_t& group = members_[static_cast<size_t>(token) / kBlock];
+  const uint64_t bit = uint64_t(1) << (token % kBlock);
+  group = named ? group | bit : group & ~bit;
+}
+
+void Candidates::add(const std::vector<int32_t>& tokens) {
+  if (tokens_.empty()) throw std::invalid_argument("candidates: tokens beside all");
+  const int first = (own_ + kTile - 1) / kTile * kTile;
+  for (int column = first; column < outputs_; column++) name(column, false);
+  tokens_.resize(static_cast<size_t>(own_));
+  if (!tokens.empty()) tokens_.resize(static_cast<size_t>(first), -1);
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  outputs_ = static_cast<int>(tokens_.size());
+  for (int column = first; column < outputs_; column++) name(column, true);
+  words_.clear();  // those who have their group's noise may be others
+}
+
+void Candidates::blank(float* logits, int rows, size_t stride) const {
+  for (int i = 0; i < rows; i++)
+    for (size_t column = static_cast<size_t>(own_); column < tokens_.size() && tokens_[column] < 0; column++)
+      logits[static_cast<size_t>(i) * stride + column] = -std::numeric_limits<float>::infinity();
 }
 
 void Candidates::at(uint32_t position) {
@@ -49,7 +73,7 @@ void Candidates::at(uint32_t position) {
   for (int group = 0; group < blocks_of(vocab_); group++) {
     const int who = holder_of(group), token = group * kBlock + who;
     if (tokens_.empty() ? token >= outputs_ : (members_[static_cast<size_t>(group)] >> who & 1u) == 0) continue;
-    holders_.push_back({tokens_.empty() ? token : own_ids_[static_cast<size_t>(token)], token, noise(token)});
+    holders_.push_back({tokens_.empty() ? token : columns_[static_cast<size_t>(token)], token, noise(token)});
   }
 }
 
@@ -65,7 +89,9 @@ double Candidates::noise(int token) const {
 Candidates::Row Candidates::processed(const float* logits, const Text& text) const {
   if (processor_ == nullptr) return {logits, outputs_, tokens_.empty() ? nullptr : tokens_.data()};
   std::fill(wide_.begin(), wide_.end(), -std::numeric_limits<float>::infinity());
-  for (int i = 0; i < outputs_; i++) wide_[static_cast<size_t>(tokens_.empty() ? i : tokens_[static_cast<size_t>(i)])] = logits[i];
+  if (tokens_.empty()) std::copy(logits, logits + outputs_, wide_.begin());
+  for (size_t i = 0; i < tokens_.size(); i++)
+    if (tokens_[i] >= 0) wide_[static_cast<size_t>(tokens_[i])] = logits[i];
   return {(*processor_)(wide_.data(), text, nullptr), vocab_, nullptr};
 }
 
@@ -144,7 +170,7 @@ std::vector<HeadGuess> Candidates::with_noise(const Row& row, const std::vector<
   };
   if (open)
     for (const Holder& one : holders_) {
-      const int32_t i = row.tokens == nullptr ? one.token : one.own;
+      const int32_t i = row.tokens == nullptr ? one.token : one.column;
       if (std::isfinite(row.values[i])) consider(i, one.noise);
     }
   for (const int32_t i : list) {

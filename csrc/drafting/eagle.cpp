@@ -20,8 +20,8 @@ constexpr int kChildren = 10;      // of a node, at most
 }  // namespace
 
 EagleHead::EagleHead(DecoderShape shape, DecoderWeights weights, Reduction reduction, std::vector<int32_t> tokens,
-                     std::shared_ptr<Team> team, const Kernels* kernels)
-    : reduction_(std::move(reduction)), tokens_(std::move(tokens)), projector_(team, kernels),
+                     std::shared_ptr<const TargetRows> rows, std::shared_ptr<Team> team, const Kernels* kernels)
+    : reduction_(std::move(reduction)), tokens_(std::move(tokens)), rows_(std::move(rows)), projector_(team, kernels),
       decoder_(std::move(shape), std::move(weights), team, kernels) {
   const DecoderShape& s = decoder_.shape();
   if (decoder_.weights().entry.kind == Entry::Kind::tokens) throw std::invalid_argument("eagle: weights of a language model");
@@ -32,6 +32,9 @@ EagleHead::EagleHead(DecoderShape shape, DecoderWeights weights, Reduction reduc
   if (reduction_.norm_groups < 1 || features_ % reduction_.norm_groups != 0) throw std::invalid_argument("eagle: norms do not divide the features");
   if (tokens_.empty() ? decoder_.outputs() > s.vocab : tokens_.size() != static_cast<size_t>(decoder_.outputs()))
     throw std::invalid_argument("eagle: another number of tokens than outputs");
+  const Linear& head = (decoder_.weights().head.empty() ? decoder_.weights().embed : decoder_.weights().head).view();
+  if (rows_ != nullptr && (tokens_.empty() || rows_->from.view().inputs != s.hidden || rows_->format != head.format))
+    throw std::invalid_argument("eagle: rows that do not fit the head");
 }
 
 std::vector<float> EagleHead::states(const float* features, int rows) const {
@@ -54,12 +57,13 @@ std::vector<float> EagleHead::states(const float* features, int rows) const {
 }
 
 EagleDrafter::EagleDrafter(std::shared_ptr<EagleHead> head, Candidates candidates, KvType type, int capacity)
-    : head_(std::move(head)), candidates_(std::move(candidates)),
+    : head_(std::move(head)), candidates_(std::move(candidates)), vocabulary_(head_->rows(), head_->tokens()),
       cache_(head_->shape().layers, head_->shape().kv_heads, head_->shape().head_dim, type, capacity) {}
 
 void EagleDrafter::begin() {
   cache_.truncate(0);
   text_.clear();
+  vocabulary_.truncate(0);
   pending_.clear();
   start_ = 0;
   known_ = false;
@@ -93,6 +97,7 @@ void EagleDrafter::truncate(int length) {
   if (length < 1 || length >= this->length()) return;
   const int pairs = std::max(length - 1 - start_, 0);
   text_.resize(static_cast<size_t>(length));
+  vocabulary_.truncate(length);
   start_ = std::min(start_, length - 1);
   if (pairs < cache_.length()) cache_.truncate(pairs);
   pending_.resize(static_cast<size_t>(pairs - cache_.length()) * static_cast<size_t>(head_->features()));
@@ -120,7 +125,8 @@ void EagleDrafter::compute_rows(int rows, bool last) {
   if (last) {
     batch.logits = {rows - 1};
     batch.taps = {head_->shape().layers};
-    logits_.resize(static_cast<size_t>(head_->decoder().logits_stride()));
+    batch.more = vocabulary_.outputs();
+    logits_.resize(stride());
   }
   std::vector<float> out(last ? static_cast<size_t>(rows) * hidden : 0);
   head_->decoder().forward(std::move(batch), logits_.data(), out.data());
@@ -128,7 +134,9 @@ void EagleDrafter::compute_rows(int rows, bool last) {
   std::iota(path.begin(), path.end(), 0);
   cache_.commit(path);
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<long>(rows) * head_->features());
-  if (last) state_.assign(out.end() - static_cast<long>(hidden), out.end());
+  if (!last) return;
+  candidates_.blank(logits_.data(), 1, 0);
+  state_.assign(out.end() - static_cast<long>(hidden), out.end());
 }
 
 // All pairs that wait.
@@ -145,10 +153,14 @@ void EagleDrafter::compute() {
 
 std::vector<float> EagleDrafter::logits() const {
   if (!known_) return {};
-  return {logits_.begin(), logits_.begin() + head_->decoder().outputs()};
+  std::vector<float> logits(logits_.begin(), logits_.begin() + head_->decoder().outputs());
+  const auto more = logits_.begin() + head_->decoder().logits_stride();
+  logits.insert(logits.end(), more, more + static_cast<long>(rare().size()));
+  return logits;
 }
 
 Draft EagleDrafter::propose(int nodes, int depth, float least_chance) {
+  if (vocabulary_.follow(text_)) candidates_.add(vocabulary_.tokens());
   compute();
   depth = std::min(depth, cache_.capacity() - cache_.length() + 1);  // the deepest guesses are not computed
   nodes = std::min(nodes, 128);
@@ -207,7 +219,7 @@ std::vector<int32_t> EagleDrafter::worth_computing(const Growing& tree, int dept
 
 // Computes nodes of one depth, and adds the children of each.
 void EagleDrafter::expand(Growing& tree, const std::vector<int32_t>& level, int width) {
-  const size_t hidden = static_cast<size_t>(head_->shape().hidden), stride = static_cast<size_t>(head_->decoder().logits_stride());
+  const size_t hidden = static_cast<size_t>(head_->shape().hidden), stride = this->stride();
   const int rows = static_cast<int>(level.size()), depth = tree.depths[static_cast<size_t>(level[0])];
   Batch batch;
   batch.caches = {&cache_};
@@ -223,10 +235,12 @@ void EagleDrafter::expand(Growing& tree, const std::vector<int32_t>& level, int 
     tree.rows[node] = staged + i;
   }
   batch.taps = {head_->shape().layers};
+  batch.more = vocabulary_.outputs();
   std::vector<float>&logits = rows_logits_, &states = rows_states_;
   logits.resize(std::max(logits.size(), static_cast<size_t>(rows) * stride));
   states.resize(std::max(states.size(), static_cast<size_t>(rows) * hidden));
   head_->decoder().forward(std::move(batch), logits.data(), states.data());
+  candidates_.blank(logits.data(), rows, stride);
   std::vector<std::vector<HeadGuess>> found(static_cast<size_t>(rows));
   candidates_.at(static_cast<uint32_t>(text_.size()) + static_cast<uint32_t>(depth));
   const auto rank = [&](int64_t begin, int64_t end) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "drafting/candidates.h"
+#include "drafting/text_vocabulary.h"
 #include "model/cache.h"
 #include "model/decoder.h"
 #include "model/projector.h"
@@ -24,13 +25,15 @@ struct Reduction {
 
 class EagleHead {
  public:
-  // tokens: of each of the head's outputs, the target's token; empty where they are the same.
-  EagleHead(DecoderShape shape, DecoderWeights weights, Reduction reduction, std::vector<int32_t> tokens, std::shared_ptr<Team> team,
-            const Kernels* kernels);
+  // tokens: of each of the head's outputs, the target's token; empty where they are the same. rows: where those of a text
+  // come from that the head lacks, or null.
+  EagleHead(DecoderShape shape, DecoderWeights weights, Reduction reduction, std::vector<int32_t> tokens,
+            std::shared_ptr<const TargetRows> rows, std::shared_ptr<Team> team, const Kernels* kernels);
 
   const DecoderShape& shape() const { return decoder_.shape(); }
   int features() const { return features_; }  // floats of a token's features
   const std::vector<int32_t>& tokens() const { return tokens_; }
+  const std::shared_ptr<const TargetRows>& rows() const { return rows_; }
   const Kernels* kernels() const { return &projector_.kernels(); }
   Team& team() const { return projector_.team(); }
   Decoder& decoder() { return decoder_; }
@@ -41,6 +44,7 @@ class EagleHead {
  private:
   Reduction reduction_;
   std::vector<int32_t> tokens_;
+  std::shared_ptr<const TargetRows> rows_;
   Projector projector_;
   Decoder decoder_;
   int features_;
@@ -69,8 +73,11 @@ class EagleDrafter {
   int32_t last() const { return text_.empty() ? 0 : text_.back(); }  // token of the text
   int computed() const { return cache_.length(); }
   int features() const { return head_->features(); }
-  // Logits of the token that follows the text, as the last proposal had them, [outputs]; empty if there are none.
+  // Logits of the token that follows the text, as the last proposal had them, [outputs], then those of rare(); empty if
+  // there are none.
   std::vector<float> logits() const;
+  // Tokens of the text that the head lacks, and that the last proposal could say all the same.
+  const std::vector<int32_t>& rare() const { return vocabulary_.tokens(); }
 
  private:
   // A tree while it grows. Node 0 is the root.
@@ -80,6 +87,7 @@ class EagleDrafter {
     std::vector<std::vector<float>> states;  // the head's last state at computed nodes
   };
 
+  size_t stride() const { return static_cast<size_t>(head_->decoder().logits_stride()) + static_cast<size_t>(vocabulary_.tiles()) * kTile; }
   int waiting() const { return static_cast<int>(pending_.size() / static_cast<size_t>(head_->features())); }
   void keep_last(int pairs);
   void compute();
@@ -91,6 +99,7 @@ class EagleDrafter {
 
   std::shared_ptr<EagleHead> head_;
   Candidates candidates_;
+  TextVocabulary vocabulary_;
   Cache cache_;
   std::vector<int32_t> text_;
   std::vector<float> pending_;  // features of the pairs that are not computed yet

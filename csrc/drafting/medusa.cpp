@@ -13,8 +13,9 @@ constexpr int kChildren = 10;  // of a node, at most
 
 }  // namespace
 
-MedusaHeads::MedusaHeads(std::vector<MedusaHead> heads, std::vector<int32_t> tokens, std::shared_ptr<Team> team, const Kernels* kernels)
-    : heads_(std::move(heads)), tokens_(std::move(tokens)), projector_(std::move(team), kernels) {
+MedusaHeads::MedusaHeads(std::vector<MedusaHead> heads, std::vector<int32_t> tokens, std::shared_ptr<const TargetRows> rows,
+                         std::shared_ptr<Team> team, const Kernels* kernels)
+    : heads_(std::move(heads)), tokens_(std::move(tokens)), rows_(std::move(rows)), projector_(std::move(team), kernels) {
   if (heads_.empty()) throw std::invalid_argument("medusa: no heads");
   for (const MedusaHead& head : heads_) {
     if (head.out.empty() || head.out.view().inputs != hidden() || head.out.view().outputs != outputs())
@@ -24,9 +25,11 @@ MedusaHeads::MedusaHeads(std::vector<MedusaHead> heads, std::vector<int32_t> tok
         throw std::invalid_argument("medusa: a block has another shape");
   }
   if (!tokens_.empty() && tokens_.size() != static_cast<size_t>(outputs())) throw std::invalid_argument("medusa: another number of tokens than outputs");
+  if (rows_ != nullptr && (tokens_.empty() || rows_->from.view().inputs != hidden() || rows_->format != heads_[0].out.view().format))
+    throw std::invalid_argument("medusa: rows that do not fit the heads");
 }
 
-std::vector<float> MedusaHeads::logits(int index, const float* state) const {
+std::vector<float> MedusaHeads::logits(int index, const float* state, const Linear& more) const {
   const MedusaHead& head = heads_.at(static_cast<size_t>(index));
   std::vector<float> x(state, state + hidden());
   for (const PackedLinear& block : head.blocks) {
@@ -34,16 +37,17 @@ std::vector<float> MedusaHeads::logits(int index, const float* state) const {
     projector_.apply(block, x.data(), 1, y.data());
     for (size_t i = 0; i < x.size(); i++) x[i] += y[i] / (1.0f + std::exp(-y[i]));
   }
-  std::vector<float> logits(Projector::stride(head.out));
-  projector_.apply(head.out, x.data(), 1, logits.data());
+  std::vector<float> logits(Projector::stride(head.out) + static_cast<size_t>(more.tiles) * kTile);
+  projector_.apply(head.out, x.data(), 1, logits.data(), more);
   return logits;
 }
 
 MedusaDrafter::MedusaDrafter(std::shared_ptr<const MedusaHeads> heads, Candidates candidates)
-    : heads_(std::move(heads)), candidates_(std::move(candidates)) {}
+    : heads_(std::move(heads)), candidates_(std::move(candidates)), vocabulary_(heads_->rows(), heads_->tokens()) {}
 
 void MedusaDrafter::begin() {
   text_.clear();
+  vocabulary_.truncate(0);
   state_.clear();
 }
 
@@ -57,6 +61,7 @@ void MedusaDrafter::observe(const int32_t* tokens, int count, const float* state
 void MedusaDrafter::truncate(int length) {
   if (length < 1 || length >= this->length()) return;
   text_.resize(static_cast<size_t>(length));
+  vocabulary_.truncate(length);
   state_.clear();
 }
 
@@ -64,6 +69,8 @@ Draft MedusaDrafter::propose(int nodes, int depth, float least_chance) {
   Draft draft;
   if (state_.empty()) return draft;
   depth = std::min(depth, heads_->size());
+  if (vocabulary_.follow(text_)) candidates_.add(vocabulary_.tokens());
+  const Linear more = vocabulary_.outputs();
   std::vector<std::vector<HeadGuess>> levels;  // of each head, the most promising first
   // A guess in waiting: the candidate `rank` of a level, below node `parent`.
   struct Guess {
@@ -77,7 +84,9 @@ Draft MedusaDrafter::propose(int nodes, int depth, float least_chance) {
     if (level == static_cast<int>(levels.size())) {  // a head is computed when a guess of its depth can be among the best
       candidates_.at(static_cast<uint32_t>(text_.size()) + static_cast<uint32_t>(level));
       const Text text{text_.data(), static_cast<int>(text_.size()), nullptr, 0};
-      levels.push_back(candidates_.best(heads_->logits(level, state_.data()).data(), text, std::min(nodes, kChildren)));
+      std::vector<float> logits = heads_->logits(level, state_.data(), more);
+      candidates_.blank(logits.data(), 1, logits.size());
+      levels.push_back(candidates_.best(logits.data(), text, std::min(nodes, kChildren)));
     }
     const std::vector<HeadGuess>& found = levels[static_cast<size_t>(level)];
     if (rank < static_cast<int>(found.size())) waiting.push({chance * found[static_cast<size_t>(rank)].chance, parent, level, rank});

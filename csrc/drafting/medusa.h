@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "drafting/candidates.h"
+#include "drafting/text_vocabulary.h"
 #include "model/projector.h"
 
 namespace forerun {
@@ -18,21 +19,25 @@ struct MedusaHead {
 
 class MedusaHeads {
  public:
-  // tokens: the target's token of each output, or empty where they are the same.
-  MedusaHeads(std::vector<MedusaHead> heads, std::vector<int32_t> tokens, std::shared_ptr<Team> team, const Kernels* kernels);
+  // tokens: the target's token of each output, or empty where they are the same. rows: where those of a text come from that
+  // the heads lack, or null.
+  MedusaHeads(std::vector<MedusaHead> heads, std::vector<int32_t> tokens, std::shared_ptr<const TargetRows> rows,
+              std::shared_ptr<Team> team, const Kernels* kernels);
 
   int hidden() const { return heads_[0].out.view().inputs; }
   int outputs() const { return heads_[0].out.view().outputs; }
   int size() const { return static_cast<int>(heads_.size()); }
   const std::vector<int32_t>& tokens() const { return tokens_; }
+  const std::shared_ptr<const TargetRows>& rows() const { return rows_; }
   const Kernels* kernels() const { return &projector_.kernels(); }
 
-  // Head `index`'s logits for a state [hidden]; [outputs] and padding.
-  std::vector<float> logits(int index, const float* state) const;
+  // Head `index`'s logits for a state [hidden]; [outputs] and padding, then those of `more` likewise.
+  std::vector<float> logits(int index, const float* state, const Linear& more) const;
 
  private:
   std::vector<MedusaHead> heads_;
   std::vector<int32_t> tokens_;
+  std::shared_ptr<const TargetRows> rows_;
   Projector projector_;
 };
 
@@ -49,10 +54,13 @@ class MedusaDrafter {
   int length() const { return static_cast<int>(text_.size()); }
   int32_t last() const { return text_.empty() ? 0 : text_.back(); }  // token of the text
   int hidden() const { return heads_->hidden(); }
+  // Tokens of the text that the heads lack, and that the last proposal could say all the same.
+  const std::vector<int32_t>& rare() const { return vocabulary_.tokens(); }
 
  private:
   std::shared_ptr<const MedusaHeads> heads_;
   Candidates candidates_;
+  TextVocabulary vocabulary_;
   std::vector<int32_t> text_;
   std::vector<float> state_;  // empty: unknown
 };

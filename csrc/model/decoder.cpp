@@ -93,6 +93,9 @@ void Decoder::forward(Batch batch, float* logits, float* features) {
   const bool drafts = weights_->entry.kind != Entry::Kind::tokens;
   if (batch.states.size() != (drafts ? batch.tokens.size() * static_cast<size_t>(shape_.hidden) : 0))
     throw std::invalid_argument("forward: states of another size");
+  const Linear& head = (weights_->head.empty() ? weights_->embed : weights_->head).view();
+  if (batch.more.tiles > 0 && (batch.more.format != head.format || batch.more.inputs != head.inputs))
+    throw std::invalid_argument("forward: more outputs of another shape");
   Plan plan = make_plan(shape_, batch);
   const auto forward = std::make_shared<Forward>(*this, batch, std::move(plan), logits, features);
   workspace_.reserve(forward->bytes());

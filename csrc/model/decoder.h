@@ -68,6 +68,7 @@ struct Batch {
                                 // norm (of a drafting head: as it hands it on)
   std::vector<float> states = {};  // [rows][hidden] for a drafting head, else empty
   bool continues = false;
+  Linear more = {};  // outputs that follow the head's, of the same inputs and format; its tiles lengthen a row of logits
 
   int rows() const { return static_cast<int>(tokens.size()); }
 };
@@ -91,7 +92,7 @@ class Decoder {
   int outputs() const;        // logits of a row
   int logits_stride() const;  // floats from one row of logits to the next: the head's outputs rounded up to a tile
 
-  // Computes and stages the rows. logits: [batch.logits.size()][logits_stride()]; features: [rows][taps][hidden].
+  // Computes and stages the rows. logits: [batch.logits.size()][logits_stride(), and batch.more's tiles]; features: [rows][taps][hidden].
   // Threads that call it at once take turns. Throws std::invalid_argument when the batch contradicts itself, the model or
   // its caches, std::runtime_error when another thread is using a cache, std::bad_alloc; the stages are as before then.
   void forward(Batch batch, float* logits, float* features);

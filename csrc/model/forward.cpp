@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "model/outputs.h"
 #include "runtime/fences.h"
 
 namespace forerun {
@@ -356,7 +357,7 @@ void Forward::last_state(Member& me) {
   });
 }
 
-// The last norm and the head, over the rows whose logits are wanted only.
+// The last norm and the head with what follows it, over the rows whose logits are wanted only.
 void Forward::head(Member& me) {
   if (wanted_ == 0) return;
   const PackedLinear& head = head_weights();
@@ -371,10 +372,11 @@ void Forward::head(Member& me) {
     prepare_all(into, kinds, shape_.hidden, i, state);
   });
   const Linear& view = head.view();
-  const size_t stride = static_cast<size_t>(view.tiles) * kTile;
-  share(me, view.tiles, piece(view.tiles), [&](int64_t begin, int64_t end) {
-    k_.linear(view, block(x.get(), head, 0), wanted_, static_cast<int>(begin), static_cast<int>(end),
-              logits_ + begin * kTile, stride);
+  const int tiles = view.tiles + batch_.more.tiles;
+  const size_t stride = static_cast<size_t>(tiles) * kTile;
+  share(me, tiles, piece(tiles), [&](int64_t begin, int64_t end) {
+    linear_of_both(k_, view, batch_.more, block(x.get(), head, 0), wanted_, static_cast<int>(begin), static_cast<int>(end),
+                   logits_ + begin * kTile, stride);
   });
 }
 

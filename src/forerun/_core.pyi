@@ -438,6 +438,12 @@ class Linear:
     def rows(self, team: Team, rows: Ints, format: str) -> Linear:
         """Some outputs as a layer of their own."""
 
+class TargetRows:
+    """Where heads that guess by the target's output layer have rows from for tokens of a text that they lack:
+    of `source`, executed in `format`, `most` of a text."""
+
+    def __init__(self, source: Linear, format: str, most: int) -> None: ...
+
 class EagleHead:
     """An EAGLE head; `weights` have an entry, `fc` reduces the target's features where it is not the
     entry's."""
@@ -459,6 +465,7 @@ class EagleHead:
         fc_norm: Floats,
         fc_norms: int,
         tokens: Ints,
+        rows: TargetRows | None,
         team: Team,
         kernels: str,
     ) -> None: ...
@@ -483,6 +490,9 @@ class EagleDrafter:
     def computed(self) -> int:
         """Rows in the cache."""
     @property
+    def rare(self) -> list[int]:
+        """Tokens of the text that the head lacks, and that the last proposal could say all the same."""
+    @property
     def logits(self) -> Floats:
         """Of the token that follows the text, as the last proposal had them; empty if there are none."""
 
@@ -490,7 +500,12 @@ class MedusaHeads:
     """Medusa's heads: the blocks of each, and its output layer."""
 
     def __init__(
-        self, heads: list[tuple[list[Linear], Linear]], tokens: Ints, team: Team, kernels: str
+        self,
+        heads: list[tuple[list[Linear], Linear]],
+        tokens: Ints,
+        rows: TargetRows | None,
+        team: Team,
+        kernels: str,
     ) -> None: ...
     def logits(self, head: int, state: Floats) -> Floats: ...
 
@@ -505,3 +520,6 @@ class MedusaDrafter:
         """A tree below the text's last token."""
     @property
     def length(self) -> int: ...
+    @property
+    def rare(self) -> list[int]:
+        """Tokens of the text that the head lacks, and that the last proposal could say all the same."""

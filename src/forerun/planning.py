@@ -164,7 +164,8 @@ class Planner:
             return Share(name, kv=kv, activations=memory.activations)
         if name in self.heads:
             head = self.heads[name]
-            return Share(name, head.weights, head.kv_per_token * (context + STAGED_ROWS), head.activations)
+            text = head.kv_per_token * (context + STAGED_ROWS) + head.text_rows
+            return Share(name, head.weights, text, head.activations)
         return Share(name)
 
 

@@ -107,9 +107,12 @@ def test_every_parameter(
     )
 
 
-def test_guessing_from_the_frequent_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A head that uses its target's output layer is cut to low ids and the tokens that end a text; what is
-    written stays."""
+@pytest.mark.parametrize("text_tokens", [0, 3])
+def test_guessing_from_the_frequent_tokens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text_tokens: int
+) -> None:
+    """A head that uses its target's output layer is cut to low ids, the tokens that end a text, and those of
+    its text; what is written stays."""
     monkeypatch.setattr(frequent, "LEAST", 9)
     backend = tiny_cpu_backend()
     assert isinstance(backend, CpuBackend)
@@ -118,7 +121,8 @@ def test_guessing_from_the_frequent_tokens(folder: Path, monkeypatch: pytest.Mon
     assert cut.tokens is not None
     assert cut.tokens.tolist() == [*range(9), 20]
     assert frequent.frequent_part(cut, backend.config) is cut
-    loaded, accepted = backend.load_head(head), 0
+    loaded, accepted = backend.load_head(head, text_tokens=text_tokens), 0
+    more = 0
     for seed in range(12):
         params = SamplingParams(temperature=0.8 * (seed % 2), seed=seed, max_tokens=40)
         drafter = head_drafter(loaded, 24, params, 3, 100, least=0.0)
@@ -127,8 +131,13 @@ def test_guessing_from_the_frequent_tokens(folder: Path, monkeypatch: pytest.Mon
         check(drafted, plain, [1, 2, seed])
         accepted += sum(count.accepted for count in drafted.report.depths)
         tree = drafter.propose(Budget(8, 3)).tokens[1:]
-        assert all(token < 9 or token in backend.config.eos_token_ids for token in tree)
+        own = {*range(9), *backend.config.eos_token_ids}
+        assert isinstance(drafter, HeadDrafter)
+        assert set(drafter._core.rare) <= {1, 2, seed, *drafted.tokens} - own
+        assert set(tree.tolist()) <= own | set(drafter._core.rare)
+        more += len(drafter._core.rare)
     assert accepted
+    assert (more > 0) == (text_tokens > 0)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -19,7 +19,7 @@ from forerun.errors import InputError
 from forerun.models.checkpoint import open_checkpoint
 from forerun.models.heads import open_head
 from forerun.models.hub import resolve_model
-from forerun.models.memory import bytes_per_forward, kv_bytes_per_token, resident_weights
+from forerun.models.memory import bytes_per_forward, kv_bytes_per_token, packed_bytes, resident_weights
 from forerun.models.outline import Outline, outline_of, read_outline
 from forerun.planning import (
     SMALLEST_CONTEXT,
@@ -176,7 +176,10 @@ def test_rows_that_a_head_borrows_of_its_target_are_counted(tmp_path: Path) -> N
     folder = TinyHead(head.config, arrays).save(tmp_path / "head")
     planner = make_planner(outline_of(checkpoint), [f"head:{folder}"])
     loaded = load_backend(checkpoint, threads=1).load_head(open_head(folder))
-    assert planner.at(100).shares[1].weights == loaded.bytes
+    share = planner.at(100).shares[1]
+    assert share.weights == loaded.bytes
+    rows = packed_bytes("F32", "q8", 24 - 15, 64)  # for tokens of a text that it lacks
+    assert share.kv == 164 * 2 * (16 + 16) * 2 + rows
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])

@@ -12,7 +12,7 @@ import numpy as np
 from forerun import _core
 from forerun.backends.cpu.heads import CpuHead, load_head
 from forerun.models.config import ModelConfig
-from forerun.models.heads.head import Head
+from forerun.models.heads.head import TEXT_TOKENS, Head
 from forerun.models.rows import Cache, IntArray, Output, Rows
 
 
@@ -74,13 +74,15 @@ class CpuBackend:
         config = replace(self.config, layers=layers)
         return CpuBackend(config, self._model.first_layers(layers), self.kv, {})
 
-    def load_head(self, head: Head, dtype: str = "auto") -> CpuHead:
+    def load_head(self, head: Head, dtype: str = "auto", text_tokens: int = TEXT_TOKENS) -> CpuHead:
         """A drafting head beside this model, whose threads, embedding and output layer it shares.
 
         Raises:
             InputError: it was made for another model.
         """
-        return load_head(head, self._model, self.config, dtype=dtype, kernels=self._model.kernels)
+        return load_head(
+            head, self._model, self.config, dtype=dtype, text_tokens=text_tokens, kernels=self._model.kernels
+        )
 
     def profile(self) -> dict[str, float]:
         """Seconds that the last forward spent in `linear`, `attention`, `head` and `other`."""

@@ -14,7 +14,7 @@ from forerun.backends.cpu.tensors import execution, finite, floats, place
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part
-from forerun.models.heads.head import EXECUTED_AS, Head
+from forerun.models.heads.head import EXECUTED_AS, TEXT_TOKENS, Head
 from forerun.models.heads.padding import to_vocabulary
 from forerun.weights.tensor import Tensor
 
@@ -40,7 +40,13 @@ class CpuHead:
 
 
 def load_head(
-    head: Head, target: _core.Model, config: ModelConfig, *, dtype: str = "auto", kernels: str = ""
+    head: Head,
+    target: _core.Model,
+    config: ModelConfig,
+    *,
+    dtype: str = "auto",
+    text_tokens: int = TEXT_TOKENS,
+    kernels: str = "",
 ) -> CpuHead:
     """Pack a head's weights.
 
@@ -50,6 +56,8 @@ def load_head(
         config: the target's.
         dtype: how weights are executed; "auto" as its family's are (`EXECUTED_AS`); "q4" keeps
             EAGLE's output layer in 8 bits.
+        text_tokens: of each text that the head lacks, how many it may say all the same, if it guesses by the
+            target's output layer.
 
     Raises:
         InputError: no such dtype, or numbers that are not finite.
@@ -60,10 +68,11 @@ def load_head(
     head = to_vocabulary(frequent_part(head, config), config)
     format = EXECUTED_AS[head.family] if dtype == "auto" else dtype
     packer = _Packer(head.path, target.team, format)
+    rows = _target_rows(head, target, format, text_tokens)
     core = (
-        _medusa(head, target, packer, kernels)
+        _medusa(head, target, packer, rows, kernels)
         if head.family == "medusa"
-        else _eagle(head, target, config, packer, kernels)
+        else _eagle(head, target, config, packer, rows, kernels)
     )
     return CpuHead(
         core, head.taps_for(config), head.family, packer.bytes, "f32" if format == "f32" else "bf16"
@@ -121,7 +130,12 @@ class _Packer:
 
 
 def _eagle(
-    head: Head, target: _core.Model, config: ModelConfig, packer: _Packer, kernels: str
+    head: Head,
+    target: _core.Model,
+    config: ModelConfig,
+    packer: _Packer,
+    rows: _core.TargetRows | None,
+    kernels: str,
 ) -> _core.EagleHead:
     layer, tensors = head.layer, dict(head.tensors)
     assert layer is not None
@@ -159,12 +173,15 @@ def _eagle(
         norm,
         layer.fc_norms,
         _tokens(head),
+        rows,
         target.team,
         kernels,
     )
 
 
-def _medusa(head: Head, target: _core.Model, packer: _Packer, kernels: str) -> _core.MedusaHeads:
+def _medusa(
+    head: Head, target: _core.Model, packer: _Packer, rows: _core.TargetRows | None, kernels: str
+) -> _core.MedusaHeads:
     assert head.depth is not None
     heads = []
     shared = packer.linear(head.tensors, "heads.0.out")
@@ -174,7 +191,15 @@ def _medusa(head: Head, target: _core.Model, packer: _Packer, kernels: str) -> _
         own = index > 0 and f"{at}out.weight" in head.tensors
         out = packer.linear(head.tensors, f"{at}out") if own else shared
         heads.append(([packer.linear(head.tensors, f"{at}blocks.{block}") for block in range(blocks)], out))
-    return _core.MedusaHeads(heads, _tokens(head), target.team, kernels)
+    return _core.MedusaHeads(heads, _tokens(head), rows, target.team, kernels)
+
+
+def _target_rows(head: Head, target: _core.Model, format: str, most: int) -> _core.TargetRows | None:
+    """Where rows come from for tokens that the head lacks, executed as its own; None: none are wanted."""
+    if not head.borrows_rows or most == 0:
+        return None
+    own = format if head.family == "medusa" else execution(format, "lm_head")
+    return _core.TargetRows(target.head, own, most)
 
 
 def _tokens(head: Head) -> _core.Ints:

@@ -27,6 +27,9 @@ PADDING = 0.01
 DRAFTER_NAMES = ("head", "eagle", "eagle3", "medusa")
 """What a drafter's name begins with that is a head: any family's, or one's."""
 
+TEXT_TOKENS = 1024
+"""Tokens that a text adds at most to what a head can say (`Head.borrows_rows`)."""
+
 EXECUTED_AS = {"eagle": "q4", "eagle3": "q4", "medusa": "q8"}
 """How a family's matrices are executed. EAGLE's layer in 4 bits (its output layer in 8) guesses hardly worse
 than in 8, and is read in little more than half the time; most of what Medusa reads is output layers."""
@@ -46,6 +49,7 @@ class Head:
     outputs:     tokens that it can guess; None: the target's own head is used, and all
     tokens:      int32 [outputs], the target's token of each; None where they are the same
     tensors:     by canonical names, see the family's file
+    outputs_are_targets: the output layer is a copy of the target's rows
     """
 
     path: Path
@@ -60,6 +64,16 @@ class Head:
     tensors: Mapping[str, Tensor]
     layer: Layer | None = None
     depth: int | None = None
+    outputs_are_targets: bool = False
+
+    @property
+    def borrows_rows(self) -> bool:
+        """Whether it guesses a part of the tokens by the target's own output layer. Then it can say any other
+        as well, by that token's row: it says those of its text."""
+        targets = self.outputs_are_targets or (
+            self.family != "medusa" and "lm_head.weight" not in self.tensors
+        )
+        return self.tokens is not None and targets
 
     def taps_for(self, target: ModelConfig) -> tuple[int, ...]:
         """The target's hidden states that the head reads, as Hugging Face counts them: 0 is the embedding.

@@ -81,6 +81,7 @@ def read_medusa(folder: Folder) -> Head:
         tokens=mapped,
         tensors=tensors,
         depth=heads,
+        outputs_are_targets=shared,
     )
 
 

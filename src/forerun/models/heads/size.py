@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part, frequent_tokens
-from forerun.models.heads.head import EXECUTED_AS, Head
+from forerun.models.heads.head import EXECUTED_AS, TEXT_TOKENS, Head
 from forerun.models.heads.opening import open_head
 from forerun.models.heads.padding import to_vocabulary
 from forerun.models.hub import resolve_model
@@ -36,8 +36,9 @@ class HeadSize:
 
     Attributes:
         weights: as they are executed; what the target lends whole is not counted.
-        reads: of weights, the target's too, that guessing one depth reads.
+        reads: of weights, the target's too, that guessing one depth reads; rows that a text adds aside.
         kv_per_token: keys and values of a token.
+        text_rows: the output layer's rows that a text adds at most.
         taps: hidden states of the target that it reads.
         activations: arrays of its largest forward, logits and features that wait.
     """
@@ -45,6 +46,7 @@ class HeadSize:
     weights: int
     reads: int
     kv_per_token: int
+    text_rows: int
     taps: int
     activations: int
 
@@ -65,7 +67,7 @@ def read_head_size(where: str, target: ModelConfig) -> HeadSize:
     }
     taps = len(head.taps_for(target))
     if head.family == "medusa":
-        return _medusa(sizes, head.outputs or target.vocab_size, target)
+        return _medusa(sizes, head.outputs or target.vocab_size, target, head.borrows_rows)
     return _eagle(head, sizes, taps, target)
 
 
@@ -101,12 +103,14 @@ def usual_head_size(family: str, target: ModelConfig) -> HeadSize:
     sizes = _all_packed(family, shapes)
     own = sum(sizes.values())
     lent = 0 if "lm_head.weight" in sizes else _packed(family, "lm_head.weight", "BF16", (outputs, hidden))
+    more = 0 if third else _text_tokens(outputs, target)
     return HeadSize(
         own,
         own + lent - (sizes["fc.weight"] if third else 0),
         2 * target.kv_heads * padded_values(target.head_dim),
+        _text_rows(family, more, hidden),
         3 if third else 1,
-        _activations(target, hidden, inner, queries, outputs, 3 if third else 1),
+        _activations(target, hidden, inner, queries, outputs + more, 3 if third else 1),
     )
 
 
@@ -135,19 +139,35 @@ def _eagle(head: Head, sizes: Mapping[str, int], taps: int, target: ModelConfig)
     layers = sum(size for name, size in sizes.items() if name.startswith("layers."))
     joins = sizes.get("fc.weight", 0) if head.family == "eagle" else 0
     queries = layer.heads * layer.head_dim
+    more = _text_tokens(outputs, target) if head.borrows_rows else 0
     return HeadSize(
         own,
         layers + joins + output_layer,
         layer.layers * layer.kv_heads * padded_values(layer.head_dim) * 2,
+        _text_rows(head.family, more, head.hidden_size),
         taps,
-        _activations(target, head.hidden_size, layer.intermediate_size, queries, outputs, taps),
+        _activations(target, head.hidden_size, layer.intermediate_size, queries, outputs + more, taps),
     )
 
 
-def _medusa(sizes: Mapping[str, int], outputs: int, target: ModelConfig) -> HeadSize:
+def _medusa(
+    sizes: Mapping[str, int], outputs: int, target: ModelConfig, borrows_rows: bool = False
+) -> HeadSize:
     """A guess of one depth reads one head; an output layer that all share is read for each."""
     first = sum(size for name, size in sizes.items() if name.startswith("heads.0."))
-    return HeadSize(sum(sizes.values()), first, 0, 1, 4 * _whole(outputs) + 4 * target.hidden_size)
+    hidden = target.hidden_size
+    more = _text_tokens(outputs, target) if borrows_rows else 0
+    activations = 4 * _whole(outputs + more) + 4 * hidden
+    return HeadSize(sum(sizes.values()), first, 0, _text_rows("medusa", more, hidden), 1, activations)
+
+
+def _text_tokens(outputs: int, target: ModelConfig) -> int:
+    """How many tokens a text adds to what a head of so many can say, at most."""
+    return min(TEXT_TOKENS, target.vocab_size - outputs)
+
+
+def _text_rows(family: str, tokens: int, hidden: int) -> int:
+    return _packed(family, "lm_head.weight", "BF16", (tokens, hidden)) if tokens else 0
 
 
 def _activations(target: ModelConfig, hidden: int, inner: int, queries: int, outputs: int, taps: int) -> int:
