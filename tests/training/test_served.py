@@ -44,7 +44,7 @@ def test_logits_and_chains(kind: type[Eagle] | type[Eagle3], layout: str, tmp_pa
 
     backend = forerun.load(str(path), dtype="bf16", threads=1).backend
     assert isinstance(backend, CpuBackend)
-    loaded = backend.load_head(open_head(tmp_path / "head"), dtype="f32")
+    loaded = backend.load_head(open_head(tmp_path / "head"), dtype="f32", text_tokens=0)
     n, taps = len(TEXT), feature_taps(4)
     rows = Rows.chain(TEXT, backend.new_cache(n))
     recorded = torch.tensor(backend.forward(rows, np.zeros(0, np.int32), taps).features).bfloat16().float()
