@@ -212,6 +212,12 @@ def test_known_before_weights_are_read(tiny: Path, options: str) -> None:
     assert "MB allowed" in refused("generate", "-m", tiny, "hello", "--memory", 1)
 
 
+def test_a_loss_over_fewer_tokens_than_are_said() -> None:
+    for kind in ("eagle3", "eagle", "medusa"):
+        line = refused("train", kind, "-o", "x", "--draft-vocab", 200, "--loss-vocab", 100)
+        assert "--loss-vocab is 100, less than the 200 tokens of --draft-vocab" in line
+
+
 def test_an_empty_stop_string(tiny: Path) -> None:
     assert "--stop is empty" in refused("generate", "-m", tiny, "hello", "--stop", "")
 
