@@ -303,7 +303,7 @@ void PackedLinear::pack_tiles(const Source& source, const int32_t* row_order, in
       rows.row[i] = source.raw + row * row_bytes;
       if (!finite_row(source.kind, rows.row[i], w.inputs)) throw std::overflow_error("a weight is not a finite number");
     }
-    pack_tile(w, source.kind, rows, data_ + t * w.tile_bytes, unit_ + t, &integers);
+    pack_tile(w, source.kind, rows, data_ + t * w.tile_bytes, unit_ ? unit_ + t : nullptr, &integers);
   }
 }
 
@@ -320,7 +320,7 @@ void PackedLinear::take_tiles(const PackedLinear& from, const int32_t* rows, int
       from.unpack_row(rows[t * kTile + i], row);
       taken.row[i] = reinterpret_cast<const uint8_t*>(row);
     }
-    pack_tile(w, SourceKind::F32, taken, data_ + t * w.tile_bytes, unit_ + t, &integers);
+    pack_tile(w, SourceKind::F32, taken, data_ + t * w.tile_bytes, unit_ ? unit_ + t : nullptr, &integers);
   }
 }
 
