@@ -60,8 +60,6 @@ Linear TextVocabulary::outputs() {
     const int room = (rows_->most + kTile - 1) / kTile * kTile, inputs = rows_->from.view().inputs;
     packed_ = PackedLinear(std::make_shared<Arena>(0), SourceKind::F32, rows_->format, room, inputs);
     taken_.assign(static_cast<size_t>(room), -1);
-    in_tile_.resize(static_cast<size_t>(room));
-    for (int i = 0; i < room; i++) in_tile_[static_cast<size_t>(i)] = i % kTile;
   }
   for (int tile = 0; tile < tiles(); tile++) {
     const long begin = static_cast<long>(tile) * kTile, end = std::min<long>(begin + kTile, static_cast<long>(tokens_.size()));
@@ -73,17 +71,10 @@ Linear TextVocabulary::outputs() {
   return outputs;
 }
 
-// The rows of a tile.
+// Of the last tile what is left over is filled with the last token.
 void TextVocabulary::take(int tile) {
-  const size_t inputs = static_cast<size_t>(rows_->from.view().inputs), first = static_cast<size_t>(tile) * kTile;
-  std::vector<float> dense(kTile * inputs);
-  for (size_t i = 0; i < kTile; i++) {
-    const int32_t token = first + i < tokens_.size() ? tokens_[first + i] : -1;
-    if (token >= 0) rows_->from.unpack_row(token, dense.data() + i * inputs);
-    taken_[first + i] = token;
-  }
-  const Source source{SourceKind::F32, reinterpret_cast<const uint8_t*>(dense.data()), dense.size() * sizeof(float)};
-  packed_.pack_tiles(source, in_tile_.data(), tile, tile + 1);
+  for (size_t i = static_cast<size_t>(tile) * kTile, end = i + kTile; i < end; i++) taken_[i] = tokens_[std::min(i, tokens_.size() - 1)];
+  packed_.take_tiles(rows_->from, taken_.data(), tile, tile + 1);
 }
 
 }  // namespace forerun

@@ -49,8 +49,7 @@ class TextVocabulary {
   bool changed_ = false;         // tokens_ since `follow` told
 
   PackedLinear packed_;          // room for the most; empty before any is needed
-  std::vector<int32_t> taken_;   // whose rows are in it
-  std::vector<int32_t> in_tile_; // of each output, its place in the tile
+  std::vector<int32_t> taken_;   // whose rows are in it, -1: no one's
 };
 
 }  // namespace forerun

@@ -292,7 +292,7 @@ void PackedLinear::pack_tiles(const Source& source, const int32_t* row_order, in
   const Linear& w = view_;
   const size_t row_bytes = source_row_bytes(source.kind, w.inputs);
   const size_t held = source.raw_bytes / row_bytes;
-  if (source.kind != kind_ || (!row_order && held < static_cast<size_t>(w.outputs)) || tile_begin < 0 || tile_end > w.tiles)
+  if (source.kind != kind_ || held < static_cast<size_t>(w.outputs) || tile_begin < 0 || tile_end > w.tiles)
     throw std::invalid_argument("a tensor is shorter than its shape says");
   Integers integers = room_for(w);
   for (int t = tile_begin; t < tile_end; t++) {
