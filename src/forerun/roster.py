@@ -261,15 +261,26 @@ def split_cascade(names: str) -> list[str]:
     return [name for part in given for name in _split_at_folders(part)]
 
 
+def split_list(names: str) -> list[str]:
+    """Drafters, and cascades joined by +, of a list with commas between them."""
+    return [name for name in _with_commas(names.split(",")) if name]
+
+
 def _with_commas(parts: list[str]) -> list[str]:
     """Commas may be in a path: parts that together name what is on the disk are one."""
     found = []
     while parts:
         ends = range(len(parts), 1, -1)
-        taken = next((end for end in ends if _is_path(",".join(parts[:end]).strip())), 1)
+        taken = next((end for end in ends if _is_one(",".join(parts[:end]).strip())), 1)
         found.append(",".join(parts[:taken]).strip())
         parts = parts[taken:]
     return found
+
+
+def _is_one(names: str) -> bool:
+    """Whether all commas in what may be a cascade joined by + are in paths."""
+    found = [name for part in CASCADE.split(names) for name in _split_at_folders(part)]
+    return all(_is_path(name) for name in found if "," in name)
 
 
 def _is_path(name: str) -> bool:

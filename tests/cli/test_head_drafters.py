@@ -11,7 +11,7 @@ import pytest
 
 from forerun.cli.pictures import Picture, as_svg, as_text
 from forerun.core.tree import DraftTree
-from forerun.roster import split_cascade
+from forerun.roster import split_cascade, split_list
 from support.heads import Sizes
 from support.program import error_line, forerun, process
 from support.tiny import vocabulary, write_tiny_hf
@@ -115,6 +115,29 @@ def test_a_folder_with_a_comma_in_its_name(tiny: Path, heads: Path, options: tup
     options = ("hello", "-m", tiny, "--raw", "--max-tokens", "4", *options)
     done = forerun("generate", *options, "--drafter", given)
     assert done.returncode == 0, done.stderr
+
+
+def test_commas_in_the_folders_of_a_list(tiny: Path, heads: Path) -> None:
+    folder = heads / "d,e" / "head"
+    Sizes(target=256, hidden=256, vocab=VOCAB, outputs=100).eagle3().save(folder)
+    given = f"lookup, {folder},suffix+head:{folder}+lookup,skip:1+{folder}, "
+    members = ["lookup", str(folder), f"suffix+head:{folder}+lookup", f"skip:1+{folder}"]
+    assert split_list(given) == members
+    assert split_list("head:/no/such,skip:1+/a,,lookup") == ["head:/no/such", "skip:1+/a", "lookup"]
+
+    names = ["lookup", f"head:{folder}", f"suffix+head:{folder}"]
+    asked = ",".join(names)
+    options = ("-m", tiny, "--max-tokens", 4, "--json")
+    done = forerun("bench", *options, "--prompts", 1, "--workloads", "json", "--drafters", asked)
+    assert done.returncode == 0, done.stderr
+    assert [run["drafter"] for run in json.loads(done.stdout)["runs"]] == [
+        "none", *names[:2], f"suffix,head:{folder}",
+    ]  # fmt: skip
+    done = forerun("verify", *options, "--limit", 1, "--temperature", 0, "--drafter", asked)
+    assert done.returncode == 0, done.stderr
+    assert [run["drafter"] for run in json.loads(done.stdout)["comparisons"]] == names
+    done = forerun("tune", "-m", tiny, "--threads", 1, "--drafters", f"{asked},oracle")
+    assert "no drafter 'oracle'" in error_line(done)
 
 
 def test_a_tree_is_shown(tiny: Path, heads: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from forerun.cli.progress import LateProgress
 from forerun.cli.streams import say
 from forerun.errors import CheckFailed, InputError
 from forerun.files import check_writable, write_whole
+from forerun.roster import split_list
 from forerun.sampling.params import SamplingParams
 from forerun.words import counted
 
@@ -220,8 +221,7 @@ def _that_fit(engine: Engine, prompts: list[WorkloadPrompt], max_tokens: int) ->
 def _own(engine: Engine, drafters: str, acceptance: float | None) -> list[Contestant]:
     from forerun.bench.contest import Own
 
-    parts = [part.strip() for part in drafters.split(",") if part.strip()]
-    names = [name for name in drafters_for(engine, parts) if name != "none"]
+    names = [name for name in drafters_for(engine, split_list(drafters)) if name != "none"]
     found: list[Contestant] = [Own(engine, name) for name in ("none", *names)]
     if acceptance is not None:
         found.append(Own(engine, f"simulated:{acceptance:g}", acceptance))

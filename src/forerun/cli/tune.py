@@ -16,6 +16,7 @@ from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option, prompts_option
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
+from forerun.roster import split_list
 from forerun.words import counted
 
 if TYPE_CHECKING:
@@ -120,14 +121,17 @@ def tune(
 
 
 def _words(text: str, option: str) -> list[str]:
-    found = [word.strip() for word in text.split(",") if word.strip()]
+    return _some([word.strip() for word in text.split(",") if word.strip()], option)
+
+
+def _some(found: list[str], option: str) -> list[str]:
     if not found:
         raise InputError(f"{option} names nothing to try")
     return found
 
 
 def _drafters(text: str) -> list[str]:
-    found = [name for name in _words(text, "--drafters") if name != "none"]
+    found = [name for name in _some(split_list(text), "--drafters") if name != "none"]
     if not found:
         raise InputError("--drafters names none but plain decoding, which takes part anyway; name another")
     return found
