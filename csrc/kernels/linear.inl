@@ -187,7 +187,8 @@ struct GroupTiles {
           add_group<M>(p, g, [&](int m) -> const RowGroup& { return pair(m).group[g]; }, acc);
         if (!kMin) continue;
         const vb offsets = load_pairs(reinterpret_cast<const uint16_t*>(p + kLayout.offsets));
-        for (int m = 0; m < M; m++) acc[m] = dot2(acc[m], offsets, pair_of(&pair(m).sum, 0));
+        // Unrolled: of a loop in plain C++, GCC 12 makes vectors of two rows' sums, and reads those of a row behind the last.
+        FORERUN_UNROLL for (int m = 0; m < M; m++) acc[m] = dot2(acc[m], offsets, pair_of(&pair(m).sum, 0));
       }
       const vf unit = set1(b.w.unit[b.tile]);
       for (int m = 0; m < M; m++) store(b.y + m * b.ldy, acc[m]);  // sums leave their registers before rows are counted

@@ -7,6 +7,7 @@
 
 #include "kernels/layout.h"
 #include "tests/check.h"
+#include "tests/fenced.h"
 #include "tests/reference.h"
 #include "weights/packed.h"
 
@@ -26,14 +27,6 @@ const char* name(Format f) {
   }
 }
 
-struct Aligned {
-  explicit Aligned(size_t bytes) : p(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64))) { std::memset(p, 0xff, bytes); }
-  ~Aligned() { std::free(p); }
-  Aligned(const Aligned&) = delete;
-  Aligned& operator=(const Aligned&) = delete;
-  uint8_t* p;
-};
-
 struct Case {
   std::string kind;
   Format format;
@@ -47,8 +40,10 @@ struct Case {
 struct Layer {
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();
   PackedLinear packed;
-  std::vector<double> exact;    // [outputs][inputs]
-  std::vector<float> executed;  // [outputs][inputs]
+  Fenced data, unit, all_biases;  // what the packed layer has, each array behind a fence
+  Linear w{};                     // the layer that has these
+  std::vector<double> exact;      // [outputs][inputs]
+  std::vector<float> executed;    // [outputs][inputs]
   std::vector<float> bias;
 };
 
@@ -63,6 +58,14 @@ Layer make_layer(const Case& c, reference::Generator& random, bool with_bias, bo
     for (int i = 0; i < c.outputs; i++) layer.bias.push_back(random.normal());
   layer.packed = pack(layer.arena, {kind, raw.data(), raw.size()}, c.format, c.outputs, c.inputs, shuffled ? order.data() : nullptr,
                       with_bias ? layer.bias.data() : nullptr);
+  const Linear& view = layer.packed.view();
+  layer.data = Fenced(view.data, view.tiles * view.tile_bytes);
+  if (view.unit) layer.unit = Fenced(view.unit, view.tiles * sizeof(float));
+  if (view.bias) layer.all_biases = Fenced(view.bias, view.tiles * kTile * sizeof(float));
+  layer.w = view;
+  layer.w.data = layer.data.as<uint8_t>();
+  layer.w.unit = layer.unit.as<float>();
+  layer.w.bias = layer.all_biases.as<float>();
   std::vector<float> row(c.inputs);
   bool same = true;
   for (int o = 0; o < c.outputs; o++) {
@@ -120,17 +123,19 @@ std::vector<float> run(const Kernels& k, const Linear& w, const std::vector<floa
                        bool in_parts = false) {
   const RowKind kind = k.row_kind(w.format);
   const size_t stride = k.row_bytes(kind, w.inputs);
-  Aligned rows(stride * n);
+  const Fenced fenced(stride * n), inputs(x.data() + size_t(first) * w.inputs, sizeof(float) * n * w.inputs);
+  uint8_t* rows = fenced.as<uint8_t>();
+  std::memset(rows, 0xff, stride * n);
   for (int m = 0; m < n; m++) {
-    const float* row = x.data() + size_t(first + m) * w.inputs;
+    const float* row = inputs.as<float>() + size_t(m) * w.inputs;
     const int middle = in_parts ? w.inputs / kGroup / 2 * kGroup : 0;
-    if (middle > 0) k.prepare(kind, row, w.inputs, 0, middle, rows.p + m * stride);
-    k.prepare(kind, row + middle, w.inputs, middle, w.inputs, rows.p + m * stride);
-    if (kind == RowKind::q8 && w.outputs % 2 == 0) k.refine(row, w.inputs, rows.p + m * stride);
+    if (middle > 0) k.prepare(kind, row, w.inputs, 0, middle, rows + m * stride);
+    k.prepare(kind, row + middle, w.inputs, middle, w.inputs, rows + m * stride);
+    if (kind == RowKind::q8 && w.outputs % 2 == 0) k.refine(row, w.inputs, rows + m * stride);
   }
   const size_t ldy = size_t(tile_end - tile_begin) * kTile + 16;
   std::vector<float> y(ldy * n, -77.0f);
-  k.linear(w, rows.p, n, tile_begin, tile_end, y.data(), ldy);
+  k.linear(w, rows, n, tile_begin, tile_end, y.data(), ldy);
   std::vector<float> out;
   bool untouched = true;
   for (int m = 0; m < n; m++) {
@@ -145,7 +150,7 @@ bool same_bits(const float* a, const float* b, size_t n) { return std::memcmp(a,
 
 // The law of width invariance: rows one at a time, in blocks of any size, tiles in any ranges.
 void test_invariance(const Kernels& k, const Case& c, const Layer& layer, const std::vector<float>& x, int rows) {
-  const Linear& w = layer.packed.view();
+  const Linear& w = layer.w;
   const size_t wide = size_t(w.tiles) * kTile;
   std::vector<float> single;
   for (int m = 0; m < rows; m++) {
@@ -170,7 +175,7 @@ void test_invariance(const Kernels& k, const Case& c, const Layer& layer, const 
 
 // Against double precision with the executed weights: what is left is rounding of inputs and sums.
 double test_closeness(const Kernels& k, const Case& c, const Layer& layer, const std::vector<float>& x, int rows) {
-  const Linear& w = layer.packed.view();
+  const Linear& w = layer.w;
   const std::vector<float> y = run(k, w, x, 0, rows, 0, w.tiles);
   std::vector<double> exact;
   std::vector<float> got;
@@ -202,7 +207,7 @@ void test_exact_integers(const Kernels& k, const Case& c, const Layer& layer, re
   std::vector<float> x(c.inputs);
   for (int i = 0; i < c.inputs; i++) x[i] = float(int(random.byte()) % 255 - 127);
   for (int i = 0; i < c.inputs; i += kGroup) x[i] = i % 64 ? 127.0f : -127.0f;
-  const std::vector<float> y = run(k, layer.packed.view(), x, 0, 1, 0, layer.packed.view().tiles);
+  const std::vector<float> y = run(k, layer.w, x, 0, 1, 0, layer.w.tiles);
   bool close = true;
   for (int o = 0; o < c.outputs; o++) {
     double sum = layer.bias.empty() ? 0.0 : layer.bias[o], magnitude = std::fabs(sum);
@@ -223,7 +228,7 @@ void test_not_finite(const Kernels& k, const Case& c, const Layer& layer, std::v
   x[2 * c.inputs + c.inputs / 2] = -inf;
   x[3 * c.inputs] = 3e38f;
   x[4 * c.inputs] = 1e-42f;
-  const Linear& w = layer.packed.view();
+  const Linear& w = layer.w;
   const std::vector<float> y = run(k, w, x, 0, 5, 0, w.tiles);
   check(std::isnan(y[size_t(w.tiles) * kTile]), std::string(k.name) + ", " + c.text() + ": NaN stays NaN");
 }

@@ -106,7 +106,7 @@ def test_folders_in_cascades(heads: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--memory", "1GB")])
-def test_a_folder_with_a_comma_in_its_name(tiny: Path, heads: Path, options: tuple[str, ...]) -> None:
+def test_a_folder_with_a_comma_in_its_name(tiny: Path, heads: Path, options: tuple[object, ...]) -> None:
     folder = heads / "a,b, c" / "head"
     Sizes(target=256, hidden=256, vocab=VOCAB, outputs=100).eagle3().save(folder)
     given = f"suffix,head:{folder}"
