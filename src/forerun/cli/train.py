@@ -278,12 +278,14 @@ def new_job(kind: str, wish: Wish, course: Course, loss_vocab: int | None = None
         )
     need_torch(wish.threads)
     from forerun.backends.cpu import CpuBackend
+    from forerun.training.folder import check_output
     from forerun.training.run import Job
     from forerun.training.speedup import measure_costs
     from forerun.training.store import Store
     from forerun.training.trainer import Settings
 
     engine = open_target(wish)
+    check_output(wish.output, wish.model)
     folders = list(course.given) or [wish.output / "data"]
     if not course.given:
         write_data(wish, engine, folders[0])

@@ -23,6 +23,7 @@ from forerun.training.eagle import Eagle
 from forerun.training.eagle3 import Eagle3
 from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.export import Recipe, model_card
+from forerun.training.folder import CARD, keep_one_layout
 from forerun.training.lock import sole_writer
 from forerun.training.means import KeptMeans
 from forerun.training.medusa import Medusa
@@ -30,8 +31,6 @@ from forerun.training.served import Served
 from forerun.training.speedup import Costs
 from forerun.training.trainer import Figures, Progress, Settings, Trainer, load_weights, read_checkpoint
 from forerun.words import counted
-
-CARD = "MODEL_CARD.md"
 
 
 @dataclass(frozen=True)
@@ -234,6 +233,7 @@ def _save(
         module.save(job.folder, public_name(job.model), job.layout)
     else:
         module.save(job.folder)
+    keep_one_layout(job.folder, job.kind, job.layout)
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
     card = model_card(recipe, checkpoint, job.settings, trainer.at, figures, trained)
     write_whole(job.folder / CARD, card)

@@ -1,0 +1,46 @@
+"""`forerun train -o`: what is in the way there, and what an earlier layout left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from forerun.models.heads import open_head
+from forerun.weights.hf_folder import MEDUSA_FILES, SINGLE
+from support.program import error_line, forerun
+from support.tiny import Tiny, write_tiny_hf
+
+TINY = Tiny(hidden=64, inner=96, heads=4, head_dim=16, layers=4)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_tiny_hf(tmp_path / "model", TINY)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "draft"])
+def test_other_weights_are_not_written_over(kind: str, model: Path, tmp_path: Path) -> None:
+    other = write_tiny_hf(tmp_path / "other", TINY)
+    for folder, told in ((model, "is the model's own folder"), (other, f"holds {SINGLE}")):
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        assert told in error_line(forerun("train", kind, "-m", model, "-o", folder, "--tokens", 500))
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_the_layout_that_was_asked_for_last_is_served(model: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data", tmp_path / "heads"
+    common = ("-m", model, "--threads", 1)
+    assert forerun("train", "data", *common, "-o", data, "--tokens", 1_000).returncode == 0
+    options = ("--data", data, "-o", out, "--epochs", 0.2, "--batch", 256, "--draft-vocab", 32)
+    for layout, written, outputs in (
+        ("original", MEDUSA_FILES[0], 291),
+        ("small", SINGLE, 32),
+        ("original", MEDUSA_FILES[0], 291),
+    ):
+        done = forerun("train", "medusa", *common, *options, "--layout", layout)
+        assert done.returncode == 0, done.stderr
+        assert [path.name for path in out.glob("*.safetensors")] == [written]
+        assert open_head(out).outputs == outputs
