@@ -241,7 +241,7 @@ def check_names(names: str) -> list[str]:
         kind, colon, detail = name.partition(":")
         takes_detail = kind in TAKES_DETAIL or kind in DRAFTER_NAMES
         if not (takes_detail or kind in ("none", "lookup", "suffix")) or (colon and not takes_detail):
-            raise InputError(f"there is no drafter {name!r}; choose among {NAMES}")
+            raise InputError(f"there is no drafter {name!r}; {_meant(name)}")
         if kind == "draft" and not detail:
             raise InputError("draft needs a model; write draft:MODEL with a file, a folder or a hub id")
         if kind in DRAFTER_NAMES and not detail:
@@ -253,6 +253,15 @@ def check_names(names: str) -> list[str]:
     if len(set(found)) < len(found):
         raise InputError(f"drafter {names!r} names one twice")
     return found
+
+
+def _meant(name: str) -> str:
+    """What to write in place of a name that stands for nothing."""
+    from forerun.models.heads import is_head
+
+    if os.path.exists(name) and is_head(Path(name)):  # a folder here, which a path alone would tell
+        return f"for the head of this name write head:{name}"
+    return f"choose among {NAMES}"
 
 
 def split_cascade(names: str) -> list[str]:

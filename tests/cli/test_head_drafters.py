@@ -69,6 +69,14 @@ def test_what_does_not_fit_is_refused(tiny: Path, heads: Path, name: str, why: s
     assert why in error_line(done)
 
 
+def test_a_folder_by_its_name_alone(tiny: Path, heads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(heads)
+    for names in ("narrow", "suffix,narrow"):
+        done = forerun("generate", "hello", "-m", tiny, "--drafter", names)
+        assert done.returncode == 2
+        assert "there is no drafter 'narrow'; for the head of this name write head:narrow" in error_line(done)
+
+
 @pytest.mark.parametrize("family", ["eagle", "eagle3", "medusa"])
 def test_a_head_is_no_model(tiny: Path, tmp_path: Path, family: str) -> None:
     sizes = Sizes(target=256, hidden=256, vocab=VOCAB, outputs=100)
