@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from forerun.training.store import Store
 from forerun.training.trainer import CHECKPOINT, Trainer
 from forerun.training.writer import Writer
@@ -59,6 +61,31 @@ def test_while_training(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert re.fullmatch(
         rf"forerun: interrupted: {far}; the same command goes on from there\n", done.stderr.decode()
     )
+
+
+def test_a_checkpoint_that_was_tampered_with(model: Path, tmp_path: Path) -> None:
+    common = ("-m", model, "--threads", 1)
+    assert forerun("train", "data", *common, "-o", tmp_path / "data", "--tokens", 1_000).returncode == 0
+    options = ("--data", tmp_path / "data", "-o", tmp_path / "heads", "--draft-vocab", 250, "--batch", 256)
+    assert forerun("train", "medusa", *common, *options, "--epochs", 0.5).returncode == 0
+    path = tmp_path / "heads" / CHECKPOINT
+    whole = torch.load(path, weights_only=True)
+    first = whole["optimizer"]["state"][0]
+    for part, wrong in (
+        ("progress", {**whole["progress"], "epoch": "x"}),
+        ("progress", {**whole["progress"], "seconds": float("nan")}),
+        ("progress", {**whole["progress"], "tokens": -1}),
+        ("optimizer", {"state": {0: {**first, "exp_avg": torch.zeros(3)}}}),
+        ("optimizer", {"state": {0: {"step": first["step"]}}}),
+        ("optimizer", {"state": {999: first}}),
+        ("optimizer", {}),
+    ):
+        torch.save({**whole, part: wrong}, path)
+        done = forerun("train", "medusa", *common, *options, "--epochs", 1)
+        assert done.returncode == 2
+        assert f"cannot go on from {path}" in error_line(done)
+    torch.save(whole, path)
+    assert forerun("train", "medusa", *common, *options, "--epochs", 1).returncode == 0
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])

@@ -286,11 +286,36 @@ class Trainer:
                 f"{self.folder} holds a training with other settings; go on with those, or elsewhere"
             )
         load_weights(self.module, state["module"], self.folder)
+        ours = self.optimizer.state_dict()["param_groups"]  # settings, which are those of this run
         try:
-            self.optimizer.load_state_dict(state["optimizer"])
+            self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": ours})
             self.at = Progress(**state["progress"])
-        except (ValueError, TypeError, KeyError) as error:
+            sound = _is_sound(self.at) and all(_fits(*one) for one in self.optimizer.state.items())
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"cannot go on from {self.folder / CHECKPOINT}: {error}") from error
+        if not sound:
+            raise InputError(
+                f"cannot go on from {self.folder / CHECKPOINT}: it is damaged; remove it or name another"
+                " folder"
+            )
+
+
+def _is_sound(at: Progress) -> bool:
+    """Whether a training can have come so far."""
+    counts, figures = (at.epoch, at.batch, at.tokens), (at.seconds, at.loss)
+    return all(type(n) is int and 0 <= n < 1 << 62 for n in counts) and all(
+        type(x) is float and 0 <= x < math.inf for x in figures
+    )
+
+
+def _fits(weights: object, state: Mapping[str, object]) -> bool:
+    """Whether this is AdamW's state for these weights: its fused kernels trust the sizes."""
+    if not isinstance(weights, Tensor):
+        return False
+    shapes = {"step": torch.Size(), "exp_avg": weights.shape, "exp_avg_sq": weights.shape}
+    return state.keys() == shapes.keys() and all(
+        isinstance(value, Tensor) and value.shape == shapes[name] for name, value in state.items()
+    )
 
 
 def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], folder: Path) -> None:
