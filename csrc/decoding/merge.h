@@ -7,9 +7,9 @@ namespace forerun {
 // Accepted guesses that a tree must promise to be preferred to candidates that were drawn.
 constexpr double kSure = 1.0;
 
-// The nodes of both trees, at most the `nodes` most probable below the root. Of a node that both have they are taken to
-// know different things: it is wrong where both are. It is the one's that is surer of it. Both have chances and origins
-// (see DraftTree::named).
+// The nodes of both trees, at most the `nodes` most probable below the root. A node that both have is the one's that is
+// surer of it, and wrong only where both are: they are taken to know different things. Both have chances and origins (see
+// DraftTree::named).
 //
 // Drawn candidates are left as they are (others beside them would need a rule of their own), and dropped for a first tree
 // that promises much. Returns which tree it is where it is one of the two: 1 or 2; else 0, and the tree in `merged`.
