@@ -72,8 +72,8 @@ class Planner:
 
     Attributes:
         target: the model.
-        drafters: names as for `forerun.roster`, "auto" and folders resolved; `eagle`, `eagle3` and `medusa`
-            alone are heads of their usual shapes.
+        drafters: names as for `forerun.roster`, "auto" and folders resolved; `eagle`, `eagle3`,
+            `medusa` and `hydra` alone are heads of their usual shapes.
         drafts, heads: the draft models and the heads among them, by the drafter's name.
         dtype, kv: as for `forerun.load`.
         gpu: the model lives in a GPU's memory: the program there is another.

@@ -7,9 +7,9 @@ lookup           prompt lookup
 suffix           suffix matching, in the text and in texts to remember
 draft:MODEL      a draft model of the same vocabulary: a file, a folder, a hub id or a known name
 skip:K           the target's own first K layers and its head; `skip` takes a third of the layers
-head:DIR         a trained head (EAGLE, EAGLE-3, Medusa): a folder, a GGUF file, a hub id, or one that comes
-                 with the package (head:smollm2-135m/eagle3); eagle:DIR, eagle3:DIR and medusa:DIR also say of
-                 which family it must be; a path alone is enough
+head:DIR         a trained head (EAGLE, EAGLE-3, Medusa, Hydra): a folder, a GGUF file, a hub id, or one that
+                 comes with the package (head:smollm2-135m/eagle3); eagle:DIR, eagle3:DIR, medusa:DIR and
+                 hydra:DIR also say of which family it must be; a path alone is enough
 NAME,NAME,...    a cascade of these, the cheapest first; NAME+NAME is the same
 """
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 AUTO = "suffix"
 NAMES = (
-    "auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR (or eagle:DIR, eagle3:DIR, medusa:DIR), "
-    "or several with commas or + between"
+    "auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR (or eagle:DIR, eagle3:DIR, medusa:DIR, "
+    "hydra:DIR), or several with commas or + between"
 )
 CASCADE = re.compile(
     rf"\s*\+\s*(?=(?:auto|none|lookup|suffix|draft|skip|{'|'.join(DRAFTER_NAMES)})\s*(?:[:+,]|$))"

@@ -206,6 +206,49 @@ class Sizes:
         }
         return TinyHead(config, arrays)
 
+    def hydra(
+        self,
+        *,
+        heads: int = 3,
+        blocks: int = 1,
+        small: bool = False,
+        dropout: bool = False,
+        bias: bool = True,
+        embedding: bool = False,
+    ) -> TinyHead:
+        """dropout: blocks numbered as newer reference code does. embedding: the target's, which the authors'
+        files hold."""
+        arrays: Arrays = {}
+        for head in range(heads):
+            for block in range(blocks):
+                at = f"hydra_mlp.{head}.{2 * block + 1 if dropout else block}."
+                width = (head + 2) * self.target if block == 0 else self.target
+                for part in ("linear", "res_connection")[: 2 if block == 0 else 1]:
+                    arrays[f"{at}{part}.weight"] = self.matrix(self.target, width)
+                    arrays[f"{at}{part}.bias"] = self.vector(self.target, 0.0)
+            if not small:
+                out = f"hydra_lm_head.{head}.{'1.' if dropout else ''}"
+                arrays[f"{out}weight"] = self.matrix(self.vocab, self.target, 4.0)
+                if bias:
+                    arrays[f"{out}bias"] = self.vector(self.vocab, 0.0)
+        config: dict[str, object] = {
+            "hydra_num_heads": 2,  # says fewer
+            "hydra_num_layers": blocks,
+            "hydra_head_arch": "mlp",
+            "grounded_heads": True,
+            "hidden_state_offset": 0,
+            "base_model_name_or_path": "tiny",
+        }
+        if embedding:
+            arrays["input_embed_fn.weight"] = self.matrix(self.vocab, self.target)
+        if not small:
+            return TinyHead(config, arrays, "hydra_lm_head.safetensors")
+        tokens = np.sort(self.draw.permutation(self.vocab)[: self.outputs])
+        arrays["d2t"] = tokens - np.arange(self.outputs)
+        arrays["t2d"] = np.isin(np.arange(self.vocab), tokens)
+        sizes = {"hidden_size": self.target, "vocab_size": self.vocab, "draft_vocab_size": self.outputs}
+        return TinyHead({**config, **sizes, "model_type": "hydra"}, arrays)
+
 
 EAGLES = {
     "eagle": lambda: Sizes().eagle(),
@@ -229,4 +272,9 @@ MEDUSAS = {
     "medusa, with its model": lambda: Sizes().medusa(prefix="medusa_head."),
     "vllm medusa": lambda: Sizes().vllm_medusa(),
     "vllm medusa, one output layer": lambda: Sizes().vllm_medusa(shared=True),
+}
+HYDRAS = {
+    "hydra": lambda: Sizes().hydra(embedding=True),
+    "hydra, three blocks": lambda: Sizes().hydra(blocks=3, dropout=True, bias=False),
+    "hydra, the target's head": lambda: Sizes().hydra(blocks=2, small=True),
 }

@@ -15,12 +15,19 @@ from forerun import _core
 from forerun.cli.commands import forerun
 from forerun.errors import InputError
 from forerun.models.heads import is_head, open_head
-from forerun.models.heads.save import EagleSettings, MedusaSettings, save_eagle3, save_medusa
+from forerun.models.heads.save import (
+    EagleSettings,
+    HydraSettings,
+    MedusaSettings,
+    save_eagle3,
+    save_hydra,
+    save_medusa,
+)
 from forerun.models.rows import Rows
 from forerun.sampling.fused import core_settings
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from support.heads import EAGLES, MEDUSAS, Sizes, TinyHead
+from support.heads import EAGLES, HYDRAS, MEDUSAS, Sizes, TinyHead
 
 TARGET = tiny_cpu_backend()
 SIZES = Sizes()
@@ -38,14 +45,14 @@ SETTINGS = EagleSettings(
 )
 
 
-@pytest.mark.parametrize("name", [*EAGLES, *MEDUSAS])
+@pytest.mark.parametrize("name", [*EAGLES, *MEDUSAS, *HYDRAS])
 def test_what_a_folder_holds(name: str, tmp_path: Path) -> None:
-    head = open_head(EAGLES.get(name, MEDUSAS.get(name))().save(tmp_path))  # type: ignore[misc]
+    head = open_head({**EAGLES, **MEDUSAS, **HYDRAS}[name]().save(tmp_path))
     first = name.split(",")[0]
     assert head.family == {"vllm medusa": "medusa", "speculators": "eagle3"}.get(first, first)
     assert is_head(tmp_path)
     head.check_fits(TARGET.config)
-    if head.family == "medusa":
+    if head.family in ("medusa", "hydra"):
         assert head.depth == 3  # though the configuration says 2
     else:
         assert head.layer is not None
@@ -77,6 +84,11 @@ def many(values: int) -> np.ndarray:
     return np.full(15, values, dtype=np.int64)
 
 
+def hydra_saying(**config: object) -> TinyHead:
+    head = Sizes().hydra()
+    return dataclasses.replace(head, config={**head.config, **config})
+
+
 BROKEN = {
     "lacks the tensor 'norm.weight'": lambda: changed(Sizes().eagle3(), norm__weight=None),
     "'extra'": lambda: changed(Sizes().eagle3(), extra=np.zeros(3, dtype=np.float32)),
@@ -101,6 +113,41 @@ BROKEN = {
     ),
     "says norm_before_fc, and there is no such norm": lambda: TinyHead(
         {**Sizes().eagle3().config, "norm_before_fc": True}, Sizes().eagle3().arrays
+    ),
+    "lacks the tensor 'heads.1.residual.weight'": lambda: changed(
+        Sizes().hydra(), hydra_mlp__1__0__res_connection__weight=None
+    ),
+    "lacks the tensor 'heads.2.out.weight'": lambda: changed(Sizes().hydra(), hydra_lm_head__2__weight=None),
+    "lacks the tensor 'heads.3.": lambda: changed(
+        Sizes().hydra(), hydra_mlp__99__0__linear__weight=np.zeros((64, 64), dtype=np.float32)
+    ),
+    "'hydra_mlp.100.0.linear.weight'": lambda: changed(
+        Sizes().hydra(), hydra_mlp__100__0__linear__weight=np.zeros((64, 64), dtype=np.float32)
+    ),
+    "'heads.2.linear.weight' .* has the shape .64, 192., not .64, 256.": lambda: changed(
+        Sizes().hydra(), hydra_mlp__2__0__linear__weight=np.zeros((64, 192), dtype=np.float32)
+    ),
+    "'heads.0.blocks.0.residual": lambda: changed(
+        Sizes().hydra(blocks=2), hydra_mlp__0__1__res_connection__bias=np.zeros(64, dtype=np.float32)
+    ),
+    "'heads.0.out.weight' twice": lambda: changed(
+        Sizes().hydra(), hydra_lm_head__0__1__weight=np.zeros((24, 64), dtype=np.float32)
+    ),
+    "'input_embed_fn.weight' .* has the shape": lambda: changed(
+        Sizes().hydra(), input_embed_fn__weight=np.zeros((24, 63), dtype=np.float32)
+    ),
+    "lacks the first block": lambda: changed(Sizes().hydra(heads=1), hydra_mlp__0__0__linear__weight=None),
+    "guesses 15 of 24 tokens and has no 'd2t'": lambda: TinyHead(
+        {**Sizes(vocab=15).hydra().config, "vocab_size": 24}, Sizes(vocab=15).hydra().arrays
+    ),
+    "Hydra.. heads .prefix-mlp.": lambda: hydra_saying(hydra_head_arch="prefix-mlp"),
+    "of the kind 'eagle-attn'": lambda: hydra_saying(hydra_head_arch="eagle-attn"),
+    "hydra_head_arch is 3, not text": lambda: hydra_saying(hydra_head_arch=3),
+    "state 2 layers before the last": lambda: hydra_saying(hidden_state_offset=2),
+    "hidden_state_offset is 'x'": lambda: hydra_saying(hidden_state_offset="x"),
+    "not grounded": lambda: TinyHead(
+        Sizes().hydra().config,
+        {name: values for name, values in Sizes().hydra().arrays.items() if "res_conn" not in name},
     ),
     "no drafting head": lambda: TinyHead({}, {"fc.weight": np.zeros((2, 4), dtype=np.float32)}),
 }
@@ -217,6 +264,44 @@ def test_saved_medusa_is_read_again(layout: str, tmp_path: Path) -> None:
     assert head.outputs == (24 if tokens is None else 4)
     assert (head.tokens is None) == (tokens is None)
     TARGET.load_head(head)
+
+
+@pytest.mark.parametrize("layout", ["original", "small", "small, all tokens"])
+def test_saved_hydra_is_read_again(layout: str, tmp_path: Path) -> None:
+    tiny = Sizes().hydra(blocks=2, bias=False, small=layout != "original")
+    tokens = np.flatnonzero(tiny.arrays["t2d"]).astype(np.int32) if layout == "small" else None
+    tensors = {name: values for name, values in tiny.arrays.items() if name.startswith("hydra_")}
+    settings = HydraSettings(target="tiny", hidden_size=64, vocab_size=24, heads=3, blocks=2)
+    save_hydra(tmp_path, settings, tensors, tokens, "original" if layout == "original" else "small")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["hydra_num_heads"], config["hydra_num_layers"]) == (3, 2)
+    assert config.get("model_type") == (None if layout == "original" else "hydra")
+    head = open_head(tmp_path)
+    head.check_fits(TARGET.config)
+    assert (head.family, head.depth) == ("hydra", 3)
+    assert head.outputs == {"original": 24, "small": 15}.get(layout)
+    assert head.borrows_rows == (layout == "small")
+    assert (head.tokens is None) == (tokens is None)
+    if tokens is not None and head.tokens is not None:
+        assert head.tokens.tolist() == tokens.tolist()
+    assert ("heads.2.out.bias" in head.tensors) == (layout == "original")  # zeros: the authors' have one
+    names = {"linear": "0.linear", "residual": "0.res_connection", "blocks.0": "1.linear"}
+    for ours, theirs in names.items():
+        values = head.tensors[f"heads.2.{ours}.weight"].data.view(np.uint16).astype(np.uint32)
+        exact = tiny.arrays[f"hydra_mlp.2.{theirs}.weight"]
+        wide = np.left_shift(values, np.uint32(16)).view(np.float32).reshape(exact.shape)
+        assert np.abs(wide - exact).max() <= np.abs(exact).max() / 256
+
+
+def test_hydra_layouts_refuse_what_they_have_no_place_for(tmp_path: Path) -> None:
+    settings = HydraSettings(target="tiny", hidden_size=64, vocab_size=24, heads=3)
+    whole, small = (Sizes().hydra(small=small).arrays for small in (False, True))
+    with pytest.raises(ValueError, match="an output layer over all tokens for each head"):
+        save_hydra(tmp_path, settings, small, layout="original")
+    with pytest.raises(ValueError, match="an output layer over all tokens"):
+        save_hydra(tmp_path, settings, whole, np.arange(24, dtype=np.int32), layout="original")
+    with pytest.raises(ValueError, match="has no output layers"):
+        save_hydra(tmp_path, settings, whole)
 
 
 def test_inspect_shows_a_head(tmp_path: Path) -> None:

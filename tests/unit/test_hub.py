@@ -359,7 +359,9 @@ def test_hub_without_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         resolve_model("org/name")
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "medusa_lm_head.pt", "medusa_lm_head.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "medusa_lm_head.pt", "medusa_lm_head.safetensors", "hydra_lm_head.pt"]
+)
 def test_hub_heads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a head alone may be in is fetched where a head is asked for."""
     files = tmp_path / "files"

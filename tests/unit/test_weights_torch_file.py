@@ -123,14 +123,14 @@ def test_what_torch_writes(tmp_path: Path) -> None:
         read_torch_file(tmp_path / "x.pt")
 
 
-@pytest.mark.parametrize("kind", ["eagle", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle", "medusa", "hydra"])
 def test_heads_in_older_files(kind: str, tmp_path: Path) -> None:
-    tiny = Sizes().eagle(embedding=True) if kind == "eagle" else Sizes().medusa()
+    tiny = Sizes().eagle(embedding=True) if kind == "eagle" else getattr(Sizes(), kind)()
     theirs = open_head(tiny.save(tmp_path / "new"))
     old = tmp_path / "old"
     old.mkdir()
     (tmp_path / "new" / "config.json").rename(old / "config.json")
-    write(old / ("pytorch_model.bin" if kind == "eagle" else "medusa_lm_head.pt"), dict(tiny.arrays))
+    write(old / ("pytorch_model.bin" if kind == "eagle" else f"{kind}_lm_head.pt"), dict(tiny.arrays))
     ours = open_head(old)
     assert is_head(old)
     assert ours.tensors.keys() == theirs.tensors.keys()

@@ -9,11 +9,12 @@ from forerun.models.heads.head import Head
 from forerun.models.shipped import short_name
 from forerun.words import counted
 
-FAMILIES = {"eagle": "EAGLE-1/2", "eagle3": "EAGLE-3", "medusa": "Medusa"}
+FAMILIES = {"eagle": "EAGLE-1/2", "eagle3": "EAGLE-3", "medusa": "Medusa", "hydra": "Hydra"}
 LAYOUTS = {
     "eagle": "EAGLE",
     "eagle3": "EAGLE-3",
     "medusa": "Medusa",
+    "hydra": "Hydra",
     "vllm": "vLLM",
     "speculators": "speculators",
     "llama.cpp": "llama.cpp",

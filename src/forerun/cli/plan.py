@@ -41,7 +41,7 @@ CONTEXTS = (512, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
     "--drafter",
     default="auto",
     metavar="NAME[,NAME]",
-    help="As for generate; eagle, eagle3 and medusa alone are heads of the usual shape.",
+    help="As for generate; eagle, eagle3, medusa and hydra alone are heads of the usual shape.",
 )
 @click.option(
     "--bandwidth",

@@ -18,7 +18,7 @@ from forerun.errors import InputError
 from forerun.files import no_room
 from forerun.models.known import KNOWN, KnownModel, cached_path
 from forerun.models.shipped import drafting_file, shipped, siblings
-from forerun.weights.hf_folder import INDEX, MEDUSA_FILES, PICKLED, SINGLE, shard_names
+from forerun.weights.hf_folder import HEAD_FILES, INDEX, PICKLED, SINGLE, shard_names
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -205,7 +205,7 @@ def _wanted(repo: str, file: str | None, names: list[str], head: bool) -> list[s
 
 def _head_files(head: bool) -> tuple[str, ...]:
     """What only drafting heads are in, and what they may be in too where one is asked for."""
-    return (*MEDUSA_FILES, PICKLED) if head else MEDUSA_FILES
+    return (*HEAD_FILES, PICKLED) if head else HEAD_FILES
 
 
 def _ggufs(repo: str, names: list[str]) -> str:

@@ -18,6 +18,10 @@ from forerun.weights.tensor import Tensor
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MEDUSA_FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
+HYDRA_FILES = ("hydra_lm_head.safetensors", "hydra_lm_head.pt")
+HEAD_FILES = (*MEDUSA_FILES, *HYDRA_FILES)
+"""What only drafting heads are in."""
+
 PICKLED = "pytorch_model.bin"
 """What older heads are in; models in it are refused."""
 

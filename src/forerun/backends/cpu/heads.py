@@ -64,6 +64,8 @@ def load_head(
     """
     if dtype not in HEAD_DTYPES:
         raise InputError(f"no dtype {dtype!r} for a head; choose one of {', '.join(HEAD_DTYPES)}")
+    if head.family == "hydra":
+        raise InputError(f"{head.path} holds Hydra heads, which cannot be run yet")
     head.check_fits(config)
     head = to_vocabulary(frequent_part(head, config), config)
     format = EXECUTED_AS[head.family] if dtype == "auto" else dtype

@@ -1,4 +1,4 @@
-"""Drafting heads on disk: EAGLE-1/2, EAGLE-3 and Medusa, in the layouts that their authors, vLLM and
+"""Drafting heads on disk: EAGLE-1/2, EAGLE-3, Medusa and Hydra, in the layouts that their authors, vLLM and
 speculators write. A folder is read here; that a head fits a target is checked here too."""
 
 from forerun.models.heads.head import Head

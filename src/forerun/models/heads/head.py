@@ -24,15 +24,16 @@ IntArray = npt.NDArray[np.int32]
 PADDING = 0.01
 """Vocabularies that differ in size by at most this part are taken to be one, padded differently."""
 
-DRAFTER_NAMES = ("head", "eagle", "eagle3", "medusa")
+DRAFTER_NAMES = ("head", "eagle", "eagle3", "medusa", "hydra")
 """What a drafter's name begins with that is a head: any family's, or one's."""
 
 TEXT_TOKENS = 1024
 """Tokens that a text adds at most to what a head can say (`Head.borrows_rows`)."""
 
-EXECUTED_AS = {"eagle": "q4", "eagle3": "q4", "medusa": "q8"}
+EXECUTED_AS = {"eagle": "q4", "eagle3": "q4", "medusa": "q8", "hydra": "q8"}
 """How a family's matrices are executed. EAGLE's layer in 4 bits (its output layer in 8) guesses hardly worse
-than in 8, and is read in little more than half the time; most of what Medusa reads is output layers."""
+than in 8, and is read in little more than half the time; most of what Medusa and Hydra read is output
+layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +41,9 @@ class Head:
     """A head, complete: `tensors` holds exactly what its fields imply, each in its shape.
 
     path:        the folder, or the GGUF file
-    layout:      who writes such ones: "eagle", "eagle3", "medusa", "vllm", "speculators" or "llama.cpp"
-    family:      "eagle" (EAGLE-1 and 2, whose weights are the same), "eagle3" or "medusa"
+    layout:      who writes such ones: "eagle", "eagle3", "medusa", "hydra", "vllm", "speculators" or
+                 "llama.cpp"
+    family:      "eagle" (EAGLE-1 and 2, whose weights are the same), "eagle3", "medusa" or "hydra"
     hidden_size: values a state of the head has
     features:    values that it reads of the target at each token
     taps:        hidden states that these come from, as the file says; None where it does not
@@ -70,10 +72,8 @@ class Head:
     def borrows_rows(self) -> bool:
         """Whether it guesses a part of the tokens by the target's own output layer. Then it can say any other
         as well, by that token's row: it says those of its text."""
-        targets = self.outputs_are_targets or (
-            self.family != "medusa" and "lm_head.weight" not in self.tensors
-        )
-        return self.tokens is not None and targets
+        own = self.tensors.keys() & {"lm_head.weight", "heads.0.out.weight"}
+        return self.tokens is not None and (self.outputs_are_targets or not own)
 
     def taps_for(self, target: ModelConfig) -> tuple[int, ...]:
         """The target's hidden states that the head reads, as Hugging Face counts them: 0 is the embedding.

@@ -8,6 +8,7 @@ from forerun.errors import InputError
 from forerun.models.heads.eagle import canonical, looks_like_eagle, read_eagle
 from forerun.models.heads.gguf import read_head_file
 from forerun.models.heads.head import Head
+from forerun.models.heads.hydra import looks_like_hydra, read_hydra
 from forerun.models.heads.medusa import looks_like_medusa, read_medusa
 from forerun.models.heads.reading import Folder, read_head_folder
 from forerun.weights.gguf_file import is_gguf
@@ -29,14 +30,18 @@ def open_head(path: Path) -> Head:
                 f"{path} holds a drafter of speculators' kind {kind!r}; those that are known here are"
                 f" {' and '.join(SPECULATORS)}"
             )
-        if looks_like_medusa(folder):
+        if looks_like_hydra(folder):
+            head = read_hydra(folder)
+        elif looks_like_medusa(folder):
             head = read_medusa(folder)
         elif looks_like_eagle(folder):
             head = read_eagle(folder)
         elif "layers.0.self_attn.q_proj.weight" in map(canonical, folder.entries):
             raise InputError(f"{path} holds a whole model, not a drafting head; write draft:{path}")
         else:
-            raise InputError(f"{path} holds no drafting head that is known here (EAGLE, EAGLE-3 or Medusa)")
+            raise InputError(
+                f"{path} holds no drafting head that is known here (EAGLE, EAGLE-3, Medusa or Hydra)"
+            )
         folder.refuse_what_is_left()
         return head
     except OSError as error:
@@ -58,4 +63,4 @@ def is_head(path: Path) -> bool:
         folder = _read(path)
     except (InputError, OSError):
         return False
-    return looks_like_medusa(folder) or looks_like_eagle(folder)
+    return looks_like_hydra(folder) or looks_like_medusa(folder) or looks_like_eagle(folder)

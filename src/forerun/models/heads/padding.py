@@ -23,7 +23,7 @@ def to_vocabulary(head: Head, target: ModelConfig) -> Head:
     size = target.vocab_size
     tensors = dict(head.tensors)
     for name, tensor in head.tensors.items():
-        guesses = name == "lm_head.weight" or name.endswith(".out.weight")
+        guesses = name == "lm_head.weight" or name.endswith((".out.weight", ".out.bias"))
         too_many = guesses and head.tokens is None and tensor.shape[0] > size
         if too_many or (name == "embed_tokens.weight" and tensor.shape[0] < size):
             tensors[name] = _with_rows(tensor, size)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from forerun.errors import InputError
 from forerun.models.rope import Frequencies
 from forerun.weights.files import read_json
-from forerun.weights.hf_folder import MEDUSA_FILES, PICKLED, read_entries
+from forerun.weights.hf_folder import HEAD_FILES, PICKLED, read_entries
 from forerun.weights.safetensors_file import Entry, read_safetensors
 from forerun.weights.tensor import KINDS, Tensor
 
@@ -92,7 +92,7 @@ class Folder:
 def read_head_folder(path: Path) -> Folder:
     """Configuration and tensors. InputError for what cannot be read."""
     config = read_json(path / "config.json")
-    for name in MEDUSA_FILES:
+    for name in HEAD_FILES:
         if (path / name).exists():
             read = read_safetensors if name.endswith(".safetensors") else _read_pickled
             return Folder(path, config, read(path / name))

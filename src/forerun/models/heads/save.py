@@ -1,10 +1,13 @@
 """Writing heads that other engines load too: EAGLE-1 as its authors lay it out, EAGLE-3 as its authors and as
-speculators do, Medusa as its authors and as vLLM do. Only numpy is needed.
+speculators do, Medusa as its authors and as vLLM do, Hydra as its authors do; and, for forerun alone, Hydra
+without output layers. Only numpy is needed.
 
 Tensors come under their original names, as float32 arrays: `fc.weight`, `midlayer.self_attn.q_proj.weight`,
 ... (further layers are `layers.1.`, `layers.2.`, ...; EAGLE-1's only one is `layers.0.`), `norm.weight`,
 `lm_head.weight`, and `embed_tokens.weight` if the head has one of its own; for Medusa
-`{h}.{l}.linear.weight`, `{h}.{l}.linear.bias` and `{h}.{blocks}.weight`.
+`{h}.{l}.linear.weight`, `{h}.{l}.linear.bias` and `{h}.{blocks}.weight`; for Hydra
+`hydra_mlp.{h}.{l}.linear.weight`, `hydra_mlp.{h}.0.res_connection.weight` and `hydra_lm_head.{h}.weight`,
+each with a `.bias` beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from forerun.weights.hf_folder import MEDUSA_FILES, write_folder
+from forerun.weights.hf_folder import HYDRA_FILES, MEDUSA_FILES, write_folder
 
 Floats = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
@@ -68,6 +71,22 @@ class MedusaSettings:
     blocks: int = 1
 
 
+@dataclass(frozen=True)
+class HydraSettings:
+    """What the configuration of Hydra heads says.
+
+    target:     as for EAGLE
+    vocab_size: of the target
+    blocks:     of a head, the first among them
+    """
+
+    target: str | None
+    hidden_size: int
+    vocab_size: int
+    heads: int
+    blocks: int = 1
+
+
 def save_eagle(
     folder: Path, settings: EagleSettings, tensors: Mapping[str, Floats], tokens: IntArray | None = None
 ) -> None:
@@ -85,7 +104,7 @@ def save_eagle(
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     }
-    write_folder(folder, config, {**tensors, **_token_map(settings, tokens)})
+    write_folder(folder, config, {**tensors, **_token_map(settings.vocab_size, tokens)})
 
 
 def save_eagle3(
@@ -101,7 +120,7 @@ def save_eagle3(
         folder: made if it is not there.
         tokens: int32 [outputs], ascending, the target's token of each output; None where they are the same.
     """
-    named: dict[str, npt.NDArray[np.generic]] = {**tensors, **_token_map(settings, tokens)}
+    named: dict[str, npt.NDArray[np.generic]] = {**tensors, **_token_map(settings.vocab_size, tokens)}
     own = {
         "draft_vocab_size": settings.vocab_size if tokens is None else int(tokens.size),
         "target_hidden_size": settings.target_hidden_size,
@@ -184,6 +203,59 @@ def save_medusa(
     write_folder(folder, config, named)
 
 
+def save_hydra(
+    folder: Path,
+    settings: HydraSettings,
+    tensors: Mapping[str, Floats],
+    tokens: IntArray | None = None,
+    layout: Literal["small", "original"] = "small",
+) -> None:
+    """Write `config.json` and the weights in bfloat16.
+
+    Args:
+        folder: made if it is not there.
+        tokens: int32 [outputs], ascending, the target's tokens that are guessed; None: all of them, or
+            without output layers the frequent ones.
+        layout: "original" is the authors', and has output layers over all tokens; "small" has none, and
+            guesses `tokens` by the target's own output layer.
+
+    Raises:
+        ValueError: tensors or tokens that the layout has no place for.
+    """
+    outs = sorted(name for name in tensors if name.startswith("hydra_lm_head.") and name.endswith(".weight"))
+    config: dict[str, object] = {
+        "hydra_num_heads": settings.heads,
+        "hydra_num_layers": settings.blocks,
+        "hydra_head_arch": "mlp",
+        "grounded_heads": True,
+        "hidden_state_offset": 0,
+        "base_model_name_or_path": settings.target,
+        "hidden_size": settings.hidden_size,
+        "vocab_size": settings.vocab_size,
+    }
+    if layout == "original":
+        if tokens is not None or len(outs) < settings.heads:
+            raise ValueError(
+                "Hydra's own layout has an output layer over all tokens for each head; use the small one"
+            )
+        # without a bias in the file the authors' program would keep the random one that it begins with
+        biases = {
+            name.removesuffix("weight") + "bias": np.zeros(len(tensors[name]), np.float32) for name in outs
+        }
+        write_folder(folder, config, {**biases, **tensors}, HYDRA_FILES[0])
+        return
+    if outs:
+        raise ValueError("Hydra's small layout has no output layers; use the original one")
+    config = {
+        "architectures": ["HydraModel"],
+        "model_type": "hydra",
+        **config,
+        "draft_vocab_size": settings.vocab_size if tokens is None else int(tokens.size),
+        "torch_dtype": "bfloat16",
+    }
+    write_folder(folder, config, {**tensors, **_token_map(settings.vocab_size, tokens)})
+
+
 def _layer(settings: EagleSettings) -> dict[str, object]:
     """The keys of a Llama configuration."""
     return {
@@ -204,13 +276,13 @@ def _layer(settings: EagleSettings) -> dict[str, object]:
     }
 
 
-def _token_map(settings: EagleSettings, tokens: IntArray | None) -> dict[str, npt.NDArray[np.generic]]:
+def _token_map(vocab_size: int, tokens: IntArray | None) -> dict[str, npt.NDArray[np.generic]]:
     """`d2t`, whose entries are offsets, and `t2d`."""
     if tokens is None:
         return {}
     return {
         "d2t": tokens.astype(np.int64) - np.arange(tokens.size),
-        "t2d": np.isin(np.arange(settings.vocab_size), tokens),
+        "t2d": np.isin(np.arange(vocab_size), tokens),
     }
 
 

@@ -16,14 +16,14 @@ from forerun.models.memory import TILE, format_of, packed_bytes, padded_values
 
 Shape = tuple[int, int]
 
-USUAL = ("eagle", "eagle3", "medusa")
+USUAL = ("eagle", "eagle3", "medusa", "hydra")
 """Families of which a head of the usual shape can be planned that does not exist yet."""
 
 USUAL_OUTPUTS = 32_000
 """Tokens that EAGLE-3 heads guess at most (the published ones of large vocabularies: exactly)."""
 
-USUAL_MEDUSA = 4
-"""Heads that Medusa's published models have of one block each (five were trained for some)."""
+USUAL_HEADS = 4
+"""Heads that Medusa's and Hydra's published models have (five were trained for some), of one block each."""
 
 ROWS = 256  # of a forward that reads the prompt
 WAITING = 3 * 128  # tokens whose features wait to be read, or are handed over
@@ -66,6 +66,8 @@ def read_head_size(where: str, target: ModelConfig) -> HeadSize:
         if len(tensor.shape) == 2
     }
     taps = len(head.taps_for(target))
+    if head.family == "hydra":
+        return _hydra(sizes, head.depth or 1, head.outputs or target.vocab_size, target, head.borrows_rows)
     if head.family == "medusa":
         return _medusa(sizes, head.outputs or target.vocab_size, target, head.borrows_rows)
     return _eagle(head, sizes, taps, target)
@@ -78,16 +80,24 @@ def usual_head_size(family: str, target: ModelConfig) -> HeadSize:
     joins two states; embedding and output layer are the target's, of the latter a copy of its frequent rows.
     EAGLE-3 (2503.01840): three states are joined to one, the layer reads two, the output layer is its own,
     over at most 32,000 tokens. Medusa (Cai et al., 2401.10774): a block and an output layer over the
-    vocabulary for each guess.
+    vocabulary for each guess. Hydra (Ankner et al., 2402.05109): the same, but a block also reads an
+    embedding for each token of its path, by two matrices.
     """
     hidden, queries = target.hidden_size, target.heads * target.head_dim
     keys, inner = target.kv_heads * target.head_dim, target.intermediate_size
     if family == "medusa":
         shapes: dict[str, Shape] = {}
-        for index in range(USUAL_MEDUSA):
+        for index in range(USUAL_HEADS):
             shapes[f"heads.{index}.blocks.0.weight"] = (hidden, hidden)
             shapes[f"heads.{index}.out.weight"] = (target.vocab_size, hidden)
         return _medusa(_all_packed(family, shapes), target.vocab_size, target)
+    if family == "hydra":
+        shapes = {}
+        for index in range(USUAL_HEADS):
+            for part in ("linear", "residual"):
+                shapes[f"heads.{index}.{part}.weight"] = (hidden, (index + 2) * hidden)
+            shapes[f"heads.{index}.out.weight"] = (target.vocab_size, hidden)
+        return _hydra(_all_packed(family, shapes), USUAL_HEADS, target.vocab_size, target)
     third = family == "eagle3"
     inputs = 2 * hidden if third else hidden
     shapes = {
@@ -159,6 +169,28 @@ def _medusa(
     more = _text_tokens(outputs, target) if borrows_rows else 0
     activations = 4 * _whole(outputs + more) + 4 * hidden
     return HeadSize(sum(sizes.values()), first, 0, _text_rows("medusa", more, hidden), 1, activations)
+
+
+def _hydra(
+    sizes: Mapping[str, int], depth: int, outputs: int, target: ModelConfig, borrows_rows: bool = False
+) -> HeadSize:
+    """A guess reads one head, the deeper the larger (here one of the middle), and an output layer: its own,
+    or a copy of the target's rows."""
+    hidden = target.hidden_size
+    own = sum(sizes.values())
+    outs = sum(size for name, size in sizes.items() if name.endswith(".out.weight"))
+    lent = 0 if outs else _packed("hydra", "lm_head.weight", "BF16", (outputs, hidden))
+    copied = lent if borrows_rows else 0
+    more = _text_tokens(outputs, target) if borrows_rows else 0
+    row = _whole(outputs + more) + (depth + 5) * hidden  # of a tree's depth: logits, what is read, two blocks
+    return HeadSize(
+        own + copied,
+        (own - outs) // depth + outs // depth + lent,
+        0,
+        _text_rows("hydra", more, hidden),
+        1,
+        LEVEL * 4 * row,
+    )
 
 
 def _text_tokens(outputs: int, target: ModelConfig) -> int:
