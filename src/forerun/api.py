@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from forerun.arguments import check_progress, check_whole, refuse
@@ -16,7 +16,7 @@ from forerun.engine import Engine
 from forerun.errors import InputError
 from forerun.models.memory import STAGED_ROWS
 from forerun.planning import Allowance, Planner, keep_within, parse_size
-from forerun.roster import best_drafter, check_names
+from forerun.roster import best_drafter, check_names, join_cascade
 from forerun.tuning import Choice, known_choice
 
 if TYPE_CHECKING:
@@ -206,5 +206,5 @@ def _plan_auto(choices: Sequence[Choice], bare: Planner, limit: int, context: in
                 raise
     within = planner.choosing(limit, context)
     if within is not planner:
-        choice = replace(choice, drafter=",".join(within.drafters), draft_tokens=None, acceptance=None)
+        choice = Choice(join_cascade(within.drafters), threads=choice.threads, dtype=choice.dtype)
     return choice, within

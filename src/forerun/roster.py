@@ -11,13 +11,15 @@ head:DIR         a trained head (EAGLE, EAGLE-3, Medusa, Hydra): a folder, a GGU
                  comes with the package (head:smollm2-135m/eagle3); eagle:DIR, eagle3:DIR, medusa:DIR and
                  hydra:DIR also say of which family it must be; a path alone is enough
 NAME,NAME,...    a cascade of these, the cheapest first; NAME+NAME is the same
+
+Quotes go around a path with commas or + in it: head:"a,b/head".
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -28,6 +30,7 @@ from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
 from forerun.drafters.paced import PacedDrafter
 from forerun.errors import InputError
+from forerun.lists import quoted, scan
 from forerun.models.config import layers_to_run
 from forerun.models.draft_vocabulary import DraftVocabulary
 from forerun.models.heads.head import DRAFTER_NAMES
@@ -45,12 +48,15 @@ if TYPE_CHECKING:
 AUTO = "suffix"
 NAMES = (
     "auto, none, lookup, suffix, draft:MODEL, skip:K, head:DIR (or eagle:DIR, eagle3:DIR, medusa:DIR, "
-    "hydra:DIR), or several with commas or + between"
+    'hydra:DIR), or several with commas or + between, "quotes" around a path that has some'
 )
-CASCADE = re.compile(
-    rf"\s*\+\s*(?=(?:auto|none|lookup|suffix|draft|skip|{'|'.join(DRAFTER_NAMES)})\s*(?:[:+,]|$))"
+BEFORE_PLUS = re.compile(r"(?:^|[,+])\s*(?:auto|none|lookup|suffix|skip(?::\d+)?)\s*$")
+AFTER_PLUS = re.compile(
+    rf"\s*(?:(?:auto|none|lookup|suffix|draft|skip|{'|'.join(DRAFTER_NAMES)})\s*(?:[:+,]|$)|\")"
 )
-"""What joins the drafters of a cascade besides commas: not each + of a path."""
+"""Where a + joins drafters, as not each + of a path does."""
+
+LONGEST_PATH = 4096
 
 TAKES_DETAIL = ("draft", "skip")
 DraftLoader = Callable[[str], "tuple[Backend, Tokenizer | DraftVocabulary]"]
@@ -61,7 +67,7 @@ def best_drafter(target: ModelConfig) -> str:
     for the model. The budget lets the head rest where it does not pay."""
     from forerun.models.heads.fitting import fitting_heads
 
-    return ",".join([AUTO, *(f"head:{name}" for name in fitting_heads(target)[:1])])
+    return join_cascade([AUTO, *(f"head:{name}" for name in fitting_heads(target)[:1])])
 
 
 def all_drafters(target: ModelConfig) -> list[str]:
@@ -236,6 +242,8 @@ def check_names(names: str) -> list[str]:
     """
     if not isinstance(names, str):
         refuse("drafter", names, f"a text: {NAMES}")
+    if not names.strip():
+        raise InputError(f"there is no drafter {names!r}; {_meant(names)}")
     found = [AUTO if name == "auto" else head_named(name) for name in split_cascade(names)]
     for name in found:
         kind, colon, detail = name.partition(":")
@@ -265,58 +273,59 @@ def _meant(name: str) -> str:
 
 
 def split_cascade(names: str) -> list[str]:
-    """The drafters that commas join, or + before a drafter's name or a head's folder."""
-    given = _with_commas(CASCADE.sub(",", names).split(","))
-    return [name for part in given for name in _split_at_folders(part)]
+    """The drafters that commas or + join. InputError as for `lists.scan`."""
+    return [name for _, name in _scan("drafter", names)]
 
 
-def split_list(names: str) -> list[str]:
-    """Drafters, and cascades joined by +, of a list with commas between them."""
-    return [name for name in _with_commas(names.split(",")) if name]
+def join_cascade(names: Sequence[str]) -> str:
+    """The text that `split_cascade` takes apart into these names, whatever is on the disk."""
+    text = ",".join(map(quoted, names))
+    return text if split_cascade(text) == list(names) else ",".join(quoted(one, always=True) for one in names)
 
 
-def _with_commas(parts: list[str]) -> list[str]:
-    """Commas may be in a path: parts that together name what is on the disk are one."""
-    found = []
-    while parts:
-        ends = range(len(parts), 1, -1)
-        taken = next((end for end in ends if _is_one(",".join(parts[:end]).strip())), 1)
-        found.append(",".join(parts[:taken]).strip())
-        parts = parts[taken:]
-    return found
+def split_list(option: str, text: str) -> list[str]:
+    """The drafters, and cascades joined by +, of a list with commas between them: each once, cascades with
+    commas. InputError as for `lists.scan`."""
+    cascades: list[list[str]] = []
+    for joint, name in _scan(option, text):
+        if joint == "+":
+            cascades[-1].append(name)
+        else:
+            cascades.append([name])
+    return list(dict.fromkeys(map(join_cascade, cascades)))
 
 
-def _is_one(names: str) -> bool:
-    """Whether all commas in what may be a cascade joined by + are in paths."""
-    found = [name for part in CASCADE.split(names) for name in _split_at_folders(part)]
-    return all(_is_path(name) for name in found if "," in name)
+def _scan(what: str, text: str) -> list[tuple[str, str]]:
+    return scan(what, text, ",+", there=_is_path, joins=_joins)
+
+
+def _joins(text: str, at: int) -> bool:
+    """Whether what is at this place joins drafters: a comma does, and + before a drafter's name or a head's
+    folder, or behind a name that has no folder."""
+    if text[at] == "," or BEFORE_PLUS.search(text, 0, at) or AFTER_PLUS.match(text, at + 1):
+        return True
+    ends = (place for place in range(at + 1, len(text) + 1) if text[place : place + 1] in ("", ",", "+"))
+    return any(head_named(path) != path for path in (text[at + 1 : end].strip() for end in ends))
 
 
 def _is_path(name: str) -> bool:
     """Whether a drafter's name, or the detail behind its colon, is the path of something."""
+    kind, detail = _kind_of(name)
+    path = name if not kind and os.sep in name else detail if kind in (*DRAFTER_NAMES, "draft") else ""
+    return 0 < len(path) <= LONGEST_PATH and os.path.exists(os.path.expanduser(path))
+
+
+def _kind_of(name: str) -> tuple[str, str]:
+    """What stands before and behind a name's first colon; a path with a colon in it has no kind."""
     kind, colon, detail = name.partition(":")
-    takes_path = kind in DRAFTER_NAMES or kind == "draft"
-    if not (takes_path if colon else os.sep in name):
-        return False
-    try:
-        return Path(detail if colon else name).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # as in `hub`: no path at all
-        return False
-
-
-def _split_at_folders(name: str) -> list[str]:
-    """NAME+DIR, DIR+DIR, ..."""
-    for joint in re.finditer(r"\s*\+\s*", name):
-        folder = name[joint.end() :]
-        if head_named(folder) != folder:
-            return [*_split_at_folders(name[: joint.start()]), folder]
-    return [name]
+    return (kind, detail) if colon and os.sep not in kind else ("", "")
 
 
 def head_named(name: str) -> str:
     """A folder that holds a head is a drafter's name too."""
-    if os.sep not in name or ":" in name:
+    if os.sep not in name or _kind_of(name)[0]:
         return name
     from forerun.models.heads import is_head
 
-    return f"head:{name}" if is_head(Path(name)) else name
+    path = os.path.expanduser(name)
+    return f"head:{name}" if os.path.exists(path) and is_head(Path(path)) else name

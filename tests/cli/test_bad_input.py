@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from forerun.cli.train import named_tokens
 from support.program import PROGRAM, error_line, forerun, process
 from support.tiny import Tiny, write_tiny_gguf, write_tiny_hf
 
@@ -216,6 +217,32 @@ def test_a_loss_over_fewer_tokens_than_are_said() -> None:
     for kind in ("eagle3", "eagle", "medusa"):
         line = refused("train", kind, "-o", "x", "--draft-vocab", 200, "--loss-vocab", 100)
         assert "--loss-vocab is 100, less than the 200 tokens of --draft-vocab" in line
+        # alone it is fine: what is wrong is the model
+        assert "--loss-vocab" not in refused("train", kind, "-o", "x", "--loss-vocab", 100, "-m", "nothing")
+    assert [named_tokens(None, loss) for loss in (None, 100, 16384)] == [8192, 100, 8192]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "bench --drafters",
+        "bench --peers",
+        "bench --temperature",
+        "bench --workloads",
+        "cost --widths",
+        "tune --draft-tokens",
+        "tune --drafters",
+        "tune --dtypes",
+        "tune --threads",
+        "verify --drafter",
+        "verify --temperature",
+    ],
+)
+def test_lists(tiny: Path, option: str) -> None:
+    command, name = option.split()
+    assert f"{name} names nothing" in refused(command, "-m", tiny, name, "")
+    for text, why in (("1,,1", "has an empty item"), ('1,"1', "has a quote that is not closed")):
+        assert f"{name} {text!r} {why}" in refused(command, "-m", tiny, name, text)
 
 
 def test_an_empty_stop_string(tiny: Path) -> None:

@@ -110,7 +110,8 @@ def test_folders_in_cascades(heads: Path) -> None:
     assert split_cascade(f"suffix + {other}") == ["suffix", other]
     assert split_cascade(f"{one}+{other}+lookup,skip:2") == [one, other, "lookup", "skip:2"]
     assert split_cascade(f"draft:/c++/x.gguf,{other}") == ["draft:/c++/x.gguf", other]
-    assert split_cascade("suffix+/no/such/head") == ["suffix+/no/such/head"]
+    assert split_cascade("suffix+/no/such/head") == ["suffix", "/no/such/head"]
+    assert split_cascade("draft:/no/c++/such") == ["draft:/no/c++/such"]
 
 
 @pytest.mark.parametrize("options", [(), ("--memory", "1GB")])
@@ -128,18 +129,22 @@ def test_a_folder_with_a_comma_in_its_name(tiny: Path, heads: Path, options: tup
 def test_commas_in_the_folders_of_a_list(tiny: Path, heads: Path) -> None:
     folder = heads / "d,e" / "head"
     Sizes(target=256, hidden=256, vocab=VOCAB, outputs=100).eagle3().save(folder)
-    given = f"lookup, {folder},suffix+head:{folder}+lookup,skip:1+{folder}, "
-    members = ["lookup", str(folder), f"suffix+head:{folder}+lookup", f"skip:1+{folder}"]
-    assert split_list(given) == members
-    assert split_list("head:/no/such,skip:1+/a,,lookup") == ["head:/no/such", "skip:1+/a", "lookup"]
+    given = f"lookup, {folder},suffix+head:{folder}+lookup,skip:1+{folder}"
+    members = ["lookup", f'"{folder}"', f'suffix,head:"{folder}",lookup', f'skip:1,"{folder}"']
+    assert split_list("--drafters", given) == members
+    assert split_list("--drafters", "head:/no/such,skip:1+/a,lookup") == [
+        "head:/no/such",
+        "skip:1,/a",
+        "lookup",
+    ]
 
-    names = ["lookup", f"head:{folder}", f"suffix+head:{folder}"]
-    asked = ",".join(names)
+    names = ["lookup", f'head:"{folder}"', f'suffix+head:"{folder}"']
+    asked = ",".join(names).replace('"', "")
     options = ("-m", tiny, "--max-tokens", 4, "--json")
     done = forerun("bench", *options, "--prompts", 1, "--workloads", "json", "--drafters", asked)
     assert done.returncode == 0, done.stderr
     assert [run["drafter"] for run in json.loads(done.stdout)["runs"]] == [
-        "none", *names[:2], f"suffix,head:{folder}",
+        "none", *names[:2], f'suffix,head:"{folder}"',
     ]  # fmt: skip
     done = forerun("verify", *options, "--limit", 1, "--temperature", 0, "--drafter", asked)
     assert done.returncode == 0, done.stderr

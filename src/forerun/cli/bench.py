@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from contextlib import ExitStack, closing
@@ -26,6 +27,7 @@ from forerun.cli.progress import LateProgress
 from forerun.cli.streams import say
 from forerun.errors import CheckFailed, InputError
 from forerun.files import check_writable, write_whole
+from forerun.lists import split_items
 from forerun.roster import split_list
 from forerun.sampling.params import SamplingParams
 from forerun.words import counted
@@ -69,8 +71,6 @@ COST_WIDTHS = (1, 2, 4, 8, 12, 16)
 )
 @click.option(
     "--peers",
-    default="",
-    show_default=False,
     metavar="NAME[,NAME]",
     help="Other engines to run too: llama.cpp, transformers, openvino; all: those that are installed.",
 )
@@ -104,7 +104,7 @@ def bench(
     ignore_end: bool,
     temperature: str,
     rounds: int,
-    peers: str,
+    peers: str | None,
     peer_python: str | None,
     simulate_acceptance: float | None,
     json_out: str | None,
@@ -120,11 +120,12 @@ def bench(
     """
     from forerun.bench.contest import contest, encoded
 
-    chosen = _prompts(workloads, prompts)
+    kinds = split_items("--workloads", workloads, there=os.path.isfile)
+    chosen = _prompts(kinds, prompts)
     temperatures = temperature_list(temperature)
     for one in temperatures:  # told before a model is loaded
         SamplingParams(temperature=one)
-    _check_outputs(json_out, html_out, workloads)
+    _check_outputs(json_out, html_out, kinds)
     engine = load_engine(model, drafter="none", dtype=dtype, kv=kv, context=None, threads=threads, kernels="")
     samples: list[Sample] = []
     interrupted = False
@@ -172,9 +173,9 @@ def bench(
         )
 
 
-def _check_outputs(json_out: str | None, html_out: str | None, workloads: str) -> None:
+def _check_outputs(json_out: str | None, html_out: str | None, workloads: list[str]) -> None:
     """Each result has a file of its own, which is no file of prompts."""
-    taken = [Path(name.strip()).resolve() for name in workloads.split(",")]
+    taken = [Path(name).resolve() for name in workloads]
     for path in [Path(name) for name in (json_out, html_out) if name not in (None, "-")]:
         check_writable(path)
         if path.resolve() in taken:
@@ -182,13 +183,13 @@ def _check_outputs(json_out: str | None, html_out: str | None, workloads: str) -
         taken.append(path.resolve())
 
 
-def _prompts(workloads: str, most: int | None) -> list[WorkloadPrompt]:
+def _prompts(workloads: list[str], most: int | None) -> list[WorkloadPrompt]:
     """The first `most` prompts of each workload."""
     from forerun.bench.prompts import read_prompts
     from forerun.bench.workloads import WORKLOADS, WorkloadPrompt, workload_prompts
 
     found: list[WorkloadPrompt] = []
-    for name in filter(None, (part.strip() for part in workloads.split(","))):
+    for name in workloads:
         if name in WORKLOADS:
             found += workload_prompts(name)[:most]
         elif Path(name).suffix or Path(name).exists():
@@ -201,8 +202,6 @@ def _prompts(workloads: str, most: int | None) -> list[WorkloadPrompt]:
             found += [prompt for kind in there.values() for prompt in kind[:most]]
         else:
             raise InputError(f"there is no workload {name!r}: name {', '.join(WORKLOADS)}, or a file")
-    if not found:
-        raise InputError("--workloads names nothing to run")
     return found
 
 
@@ -221,7 +220,7 @@ def _that_fit(engine: Engine, prompts: list[WorkloadPrompt], max_tokens: int) ->
 def _own(engine: Engine, drafters: str, acceptance: float | None) -> list[Contestant]:
     from forerun.bench.contest import Own
 
-    names = [name for name in drafters_for(engine, split_list(drafters)) if name != "none"]
+    names = [name for name in drafters_for(engine, split_list("--drafters", drafters)) if name != "none"]
     found: list[Contestant] = [Own(engine, name) for name in ("none", *names)]
     if acceptance is not None:
         found.append(Own(engine, f"simulated:{acceptance:g}", acceptance))
@@ -229,17 +228,17 @@ def _own(engine: Engine, drafters: str, acceptance: float | None) -> list[Contes
 
 
 def _peers(
-    stack: ExitStack, peers: str, python: str | None, model: str, engine: Engine, context: int
+    stack: ExitStack, peers: str | None, python: str | None, model: str, engine: Engine, context: int
 ) -> list[Peer]:
     """The other engines, each in both modes; they end with `stack`."""
     from forerun.bench.contest import Peer
     from forerun.bench.peer_process import MODES, PEERS, PeerProcess, installed
     from forerun.models.hub import resolve_model
 
-    if not peers:
+    if peers is None:
         return []
-    there = installed(python)
-    names = there if peers == "all" else [part.strip() for part in peers.split(",")]
+    asked, there = split_items("--peers", peers), installed(python)
+    names = dict.fromkeys(one for name in asked for one in (there if name == "all" else [name]))
     path, threads = resolve_model(model), cast("CpuBackend", engine.backend).threads
     found: list[Peer] = []
     for name in names:
@@ -253,7 +252,7 @@ def _peers(
             try:
                 process = PeerProcess(name, mode, path, threads, context, python)
             except InputError as error:
-                if peers != "all":
+                if name in asked:
                     raise
                 say(f"left out: {error}")
                 continue

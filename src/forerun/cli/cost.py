@@ -21,6 +21,7 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
+from forerun.lists import split_items
 from forerun.words import counted
 
 if TYPE_CHECKING:
@@ -131,13 +132,13 @@ def cost(
 def _widths(text: str) -> list[int]:
     """'1,2,4-6' -> [1, 2, 4, 5, 6]."""
     found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
+    for part in split_items("--widths", text):
+        first, _, last = part.partition("-")
         if not (first.isdecimal() and (last or first).isdecimal()):
             raise InputError(f"--widths {text!r} is no list of numbers and ranges, such as 1,2,4 or 1-16,24")
         low, high = int(first), int(last or first)
         if not 1 <= low <= high <= WIDEST:
-            raise InputError(f"--widths has {part.strip()!r}; a forward here has 1 to {WIDEST} tokens")
+            raise InputError(f"--widths has {part!r}; a forward here has 1 to {WIDEST} tokens")
         found += range(low, high + 1)
     return found
 

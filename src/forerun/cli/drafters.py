@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forerun.errors import InputError
-from forerun.roster import all_drafters, split_cascade
+from forerun.roster import all_drafters
 
 if TYPE_CHECKING:
     from forerun.engine import Engine
 
 
 def drafters_for(engine: Engine, names: Sequence[str]) -> list[str]:
-    """Each once and checked, cascades with commas; "all" stands for every one that the engine can use.
+    """Each once and checked; "all" stands for every one that the engine can use.
 
     Raises:
         InputError: one cannot be used.
@@ -22,9 +22,8 @@ def drafters_for(engine: Engine, names: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for name in names:
         if name != "all":
-            drafter = ",".join(split_cascade(name))
-            engine.check_drafter(drafter)
-            found[drafter] = None
+            engine.check_drafter(name)
+            found[name] = None
             continue
         for drafter in all_drafters(engine.backend.config):
             with suppress(InputError):

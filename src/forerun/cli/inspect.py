@@ -11,6 +11,7 @@ import click
 
 from forerun.cli.options import json_option
 from forerun.errors import CheckFailed
+from forerun.lists import quoted
 from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.hub import DEFAULT_MODEL
 from forerun.models.shipped import short_name
@@ -141,7 +142,7 @@ def describe(checkpoint: Checkpoint) -> Facts:
         tokenizer=_gguf_tokenizer(checkpoint)
         if checkpoint.format == "gguf"
         else _folder_tokenizer(checkpoint),
-        drafter=None if part is None else f"draft:{short_name(checkpoint.path)}",
+        drafter=None if part is None else quoted(f"draft:{short_name(checkpoint.path)}"),
     )
 
 

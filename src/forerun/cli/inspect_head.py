@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from forerun.errors import one_line
+from forerun.lists import quoted
 from forerun.models.heads.head import Head
 from forerun.models.shipped import short_name
 from forerun.words import counted
@@ -50,7 +51,7 @@ def describe_head(head: Head) -> HeadFacts:
     """The facts about a head."""
     return HeadFacts(
         path=str(head.path),
-        drafter=f"head:{short_name(head.path)}",
+        drafter=quoted(f"head:{short_name(head.path)}"),
         family=head.family,
         layout=head.layout,
         parameters=sum(tensor.size for tensor in head.tensors.values()),

@@ -11,6 +11,7 @@ import click
 
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
+from forerun.lists import split_items
 from forerun.models.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def temperature_list(text: str) -> list[float]:
         InputError: it is no list of numbers; which numbers are temperatures is said by `SamplingParams`.
     """
     try:
-        return list(dict.fromkeys(float(part) for part in text.split(",")))
+        return list(dict.fromkeys(map(float, split_items("--temperature", text))))
     except ValueError:
         raise InputError(f"--temperature {text!r} is no list of numbers, such as 0,1") from None
 

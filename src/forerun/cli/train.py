@@ -18,6 +18,7 @@ from forerun.cli.options import FiniteRange, model_option, threads_option
 from forerun.cli.streams import say
 from forerun.cli.train_display import AGAIN, Display, TrainingDisplay, expected
 from forerun.errors import InputError
+from forerun.lists import quoted
 from forerun.models.config import LARGEST_VOCABULARY
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 GIGABYTE = 1 << 30
 POSITIVE = FiniteRange(0, min_open=True)
+DRAFT_VOCAB = 8192
 GUESSES = 8
 """Verified a step where a trained drafter is tried."""
 
@@ -71,7 +73,7 @@ class Course:
     epochs: float
     rate: float
     batch: int
-    draft_vocab: int
+    draft_vocab: int | None
     start: Path | None
 
 
@@ -133,7 +135,7 @@ training_options = gathered(
     click.option(
         "--draft-vocab",
         type=click.IntRange(16),
-        default=8192,
+        show_default=str(DRAFT_VOCAB),
         metavar="N",
         help="Tokens that it can guess, the most frequent ones.",
     ),
@@ -147,8 +149,8 @@ loss_vocab_option = click.option(
     "--loss-vocab",
     type=click.IntRange(16),
     metavar="N",
-    help="Tokens between which the loss tells, at least as many as --draft-vocab, which are the default; the "
-    "file names those of --draft-vocab (in the layout small).",
+    help="Tokens between which the loss tells, by default those of --draft-vocab; where both are given, no"
+    " fewer. The file names those of --draft-vocab (in the layout small).",
 )
 
 layout_option = click.option(
@@ -272,10 +274,7 @@ def draft(wish: Wish, course: Course, hidden: int | None, layers: int, layout: L
 
 def new_job(kind: str, wish: Wish, course: Course, loss_vocab: int | None = None) -> Job:
     """The training of one kind of drafter, its data written. Minutes go before epochs."""
-    if loss_vocab is not None and loss_vocab < course.draft_vocab:
-        raise InputError(
-            f"--loss-vocab is {loss_vocab}, less than the {course.draft_vocab} tokens of --draft-vocab"
-        )
+    draft_vocab = named_tokens(course.draft_vocab, loss_vocab)
     need_torch(wish.threads)
     from forerun.backends.cpu import CpuBackend
     from forerun.training.folder import check_output
@@ -304,13 +303,22 @@ def new_job(kind: str, wish: Wish, course: Course, loss_vocab: int | None = None
         wish.output,
         folders,
         settings,
-        course.draft_vocab,
+        draft_vocab,
         loss_vocab,
         course.start,
         command_line(),
         costs=measure_costs(backend),
         target=None if all(Store(folder).is_whole for folder in folders) else backend,
     )
+
+
+def named_tokens(draft_vocab: int | None, loss_vocab: int | None) -> int:
+    """How many tokens the drafter's file names: --draft-vocab, or its default within --loss-vocab."""
+    if draft_vocab is None:
+        return min(DRAFT_VOCAB, loss_vocab or DRAFT_VOCAB)
+    if loss_vocab is not None and loss_vocab < draft_vocab:
+        raise InputError(f"--loss-vocab is {loss_vocab}, less than the {draft_vocab} tokens of --draft-vocab")
+    return draft_vocab
 
 
 def open_target(wish: Wish, draft_tokens: int | None = None) -> Engine:
@@ -345,7 +353,7 @@ def run(wish: Wish, job: Job) -> None:
         figures = train_drafter(job, display.show, display.tell)
     # as anybody would load it, now that the drafter is there
     engine = open_target(wish, draft_tokens=GUESSES)
-    name = f"{'draft' if job.kind == 'draft' else 'head'}:{job.folder}"
+    name = quoted(f"{'draft' if job.kind == 'draft' else 'head'}:{job.folder}")
     untried = f"the drafter is in {job.folder}; it was not tried to the end"
     with told_if_interrupted(lambda: untried), Display("trying it") as trying:
         served = serve(engine, name, GUESSES, held_out(job), trying)

@@ -16,6 +16,7 @@ from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option, prompts_option
 from forerun.cli.progress import LateProgress
 from forerun.errors import InputError
+from forerun.lists import split_items
 from forerun.roster import split_list
 from forerun.words import counted
 
@@ -51,8 +52,6 @@ WORKLOADS = ("code", "json", "extraction", "summarise", "rag", "chat", "creative
 )
 @click.option(
     "--threads",
-    default="",
-    show_default=False,
     metavar="LIST",
     help="Numbers of threads to try; by default a few.",
 )
@@ -67,7 +66,7 @@ def tune(
     drafters: str,
     draft_tokens: str,
     dtypes: str,
-    threads: str,
+    threads: str | None,
     prompts: Path | None,
     max_tokens: int,
     seconds: float,
@@ -92,10 +91,10 @@ def tune(
         _drafters(drafters),
         [
             None if size == "auto" else _number(size, "--draft-tokens", 63)
-            for size in _words(draft_tokens, "--draft-tokens")
+            for size in split_items("--draft-tokens", draft_tokens)
         ],
-        _words(dtypes, "--dtypes"),
-        [_number(n, "--threads", 1024) for n in threads.split(",")] if threads else _some_threads(),
+        _dtypes(dtypes, kv),
+        _some_threads() if threads is None else _threads(threads),
         _tuning_prompts(prompts),
         max_tokens,
         kv,
@@ -120,26 +119,29 @@ def tune(
     print(f"\nchosen: {search.describe(choice)}" + ("" if place else " (not kept: no cache to write to)"))
 
 
-def _words(text: str, option: str) -> list[str]:
-    return _some([word.strip() for word in text.split(",") if word.strip()], option)
-
-
-def _some(found: list[str], option: str) -> list[str]:
-    if not found:
-        raise InputError(f"{option} names nothing to try")
-    return found
-
-
 def _drafters(text: str) -> list[str]:
-    found = [name for name in _some(split_list(text), "--drafters") if name != "none"]
+    found = [name for name in split_list("--drafters", text) if name != "none"]
     if not found:
         raise InputError("--drafters names none but plain decoding, which takes part anyway; name another")
     return found
 
 
+def _dtypes(text: str, kv: str) -> list[str]:
+    from forerun.backends.cpu import check_options
+
+    found = split_items("--dtypes", text)
+    for dtype in found:  # told before the first is measured
+        check_options(dtype=dtype, threads=None, kv=kv)
+    return found
+
+
+def _threads(text: str) -> list[int]:
+    return [_number(threads, "--threads", 1024) for threads in split_items("--threads", text)]
+
+
 def _number(text: str, option: str, most: int) -> int:
-    if not text.strip().isdecimal() or not 1 <= int(text) <= most:
-        raise InputError(f"{option}: {text.strip()!r} is no number from 1 to {most}")
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise InputError(f"{option}: {text!r} is no number from 1 to {most}")
     return int(text)
 
 

@@ -26,6 +26,7 @@ from forerun.cli.options import (
 from forerun.cli.progress import LateProgress
 from forerun.cli.streams import say
 from forerun.errors import CheckFailed, InputError
+from forerun.lists import quoted
 from forerun.roster import check_names, split_cascade, split_list
 from forerun.sampling.params import SamplingParams
 from forerun.words import counted
@@ -146,10 +147,7 @@ def verify(
 
 def _names(text: str) -> list[str]:
     """Drafters as the engine names them: 'suffix,lookup+skip:4' -> ['suffix', 'lookup,skip:4']."""
-    asked = dict.fromkeys(split_list(text))
-    if not asked:
-        raise InputError("--drafter names no drafter")
-    names = [",".join(split_cascade(name)) for name in asked]
+    names = split_list("--drafter", text)
     for name in names:
         check_names(name)
     return names
@@ -157,7 +155,7 @@ def _names(text: str) -> list[str]:
 
 def _shown(names: str) -> str:
     """As they are asked for here: 'lookup,skip:4' -> 'lookup+skip:4'."""
-    return "+".join(split_cascade(names))
+    return "+".join(map(quoted, split_cascade(names)))
 
 
 @dataclass(frozen=True)
