@@ -20,6 +20,7 @@ class Choice:
         threads: to compute with; None is all cores.
         dtype: how weights are executed; "auto" is as the file has them.
         acceptance: how often a guess was right where those before it were, over all depths; None if unknown.
+        share: of the steps, in which there were guesses; None if unknown.
     """
 
     drafter: str = "suffix"
@@ -27,6 +28,7 @@ class Choice:
     threads: int | None = None
     dtype: str = "auto"
     acceptance: float | None = None
+    share: float | None = None
 
 
 def known_choice(model: Path) -> Choice | None:
@@ -36,15 +38,15 @@ def known_choice(model: Path) -> Choice | None:
         return None
     drafter, dtype = record.get("drafter"), record.get("dtype")
     draft_tokens, threads = record.get("draft_tokens"), record.get("threads")
-    acceptance = record.get("acceptance")
+    acceptance, share = record.get("acceptance"), record.get("share")
     fine = (
         isinstance(drafter, str)
         and isinstance(dtype, str)
         and (draft_tokens is None or (type(draft_tokens) is int and 0 <= draft_tokens < 64))
         and (threads is None or (type(threads) is int and 1 <= threads <= 1024))
-        and (acceptance is None or (type(acceptance) is float and 0 <= acceptance <= 1))
+        and all(part is None or (type(part) is float and 0 <= part <= 1) for part in (acceptance, share))
     )
-    return Choice(drafter, draft_tokens, threads, dtype, acceptance) if fine else None  # type: ignore[arg-type]
+    return Choice(drafter, draft_tokens, threads, dtype, acceptance, share) if fine else None  # type: ignore[arg-type]
 
 
 def keep_choice(model: Path, choice: Choice) -> Path | None:

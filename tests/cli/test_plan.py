@@ -29,9 +29,30 @@ def test_json(tiny: Path) -> None:
         sizes = [part["weights"] + part["kv"] + part["activations"] for part in row["parts"]]
         assert row["total_bytes"] == sum(sizes)
         assert row["fits"]
-        # with free guesses, the longest chain is best: (1 - a^17) / (1 - a) tokens a step
-        expected = row["plain_tokens_per_second"] * (1 - 0.5**17) / 0.5
+        # with free guesses, the longest chain is best: (1 - a^17) / (1 - a) tokens a step that has guesses
+        expected = row["plain_tokens_per_second"] * (0.67 * (1 - 0.5**17) / 0.5 + 0.33)
         assert row["speculative_tokens_per_second"] == pytest.approx(expected, rel=0.01)
+
+
+def test_what_looks_in_the_text_alone_is_silent_at_times(tiny: Path) -> None:
+    for drafter, share in (("suffix", 0.67), ("suffix,lookup", 0.67), ("suffix,eagle", 1), ("skip:1", 1)):
+        found = planned(tiny, "--drafter", drafter)
+        assert (found["share_with_guesses"], found["share_from"]) == (share, "assumed")
+    said = forerun("plan", "-m", tiny, "--bandwidth", 10, "--acceptance", 0.5).stdout.decode()
+    assert "acceptance 0.50 (given), guesses in 67% of the steps (assumed)" in said
+
+
+def test_how_often_there_were_guesses_where_it_was_tuned(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORERUN_CACHE", str(tmp_path / "cache"))
+    keep_choice(tiny, Choice("suffix", acceptance=0.5, share=0.25))
+    found = planned(tiny)
+    assert (found["share_with_guesses"], found["share_from"]) == (0.25, "measured by tune")
+    row = found["contexts"][0]
+    expected = row["plain_tokens_per_second"] * (0.25 / 0.5 + 0.75)
+    assert row["speculative_tokens_per_second"] == pytest.approx(expected, rel=0.01)
+    assert planned(tiny, "--drafter", "lookup")["share_with_guesses"] == 0.67
 
 
 def test_text_and_a_context_that_does_not_fit(tiny: Path) -> None:

@@ -41,6 +41,7 @@ def test_what_is_chosen_is_kept_and_used(tiny: Path) -> None:
     choice = known_choice(tiny)
     assert choice is not None
     assert found["choice"]["drafter"] == choice.drafter
+    assert (choice.share is None) == (choice.acceptance is None) == (choice.drafter == "none")
     assert package.load(str(tiny)).backend.threads == 1  # type: ignore[attr-defined]
     assert forerun("tune", "-m", tiny, "--reset").returncode == 0
     assert known_choice(tiny) is None
@@ -98,7 +99,13 @@ def test_a_choice_that_is_broken_does_not_count(tiny: Path, cache: Path) -> None
     place = keep_choice(tiny, Choice("lookup"))
     assert place is not None
     whole = json.loads(place.read_text())
-    for key, wrong in [("drafter", 7), ("threads", 10**9), ("threads", True), ("acceptance", 2.0)]:
+    for key, wrong in [
+        ("drafter", 7),
+        ("threads", 10**9),
+        ("threads", True),
+        ("acceptance", 2.0),
+        ("share", -1.0),
+    ]:
         place.write_text(json.dumps({**whole, "value": {**whole["value"], key: wrong}}))
         assert known_choice(tiny) is None
     place.write_text(json.dumps({**whole, "key": {}}))

@@ -16,6 +16,8 @@ def test_the_best_chain() -> None:
     best = best_chain([0.5, 0.4, 0.3], cost, 0.1)
     assert (best.guesses, best.tokens, best.seconds) == (2, pytest.approx(1.9), pytest.approx(1.2))
     assert best_chain([0.01], cost, 0.1).guesses == 0
+    half = best_chain([0.5, 0.4, 0.3], cost, 0.1, share=0.5)
+    assert (half.guesses, half.tokens, half.seconds) == (2, pytest.approx(1.45), pytest.approx(1.1))
     assert best_speculation(0.5, cost, 0.1, 3) == best_chain([0.5, 0.25, 0.125], cost, 0.1)
 
 

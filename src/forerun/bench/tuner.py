@@ -15,7 +15,7 @@ from time import monotonic
 
 from forerun.bench.contest import Own, Written, encoded
 from forerun.bench.workloads import WorkloadPrompt
-from forerun.core.report import depths_together
+from forerun.core.report import Report, depths_together
 from forerun.engine import Engine
 from forerun.sampling.params import SamplingParams
 
@@ -43,17 +43,21 @@ class Arm:
     @property
     def tokens_per_second(self) -> float:
         """Of all answers together, decoding alone."""
-        reports = [written.report for written in self.written.values() if written.report is not None]
-        seconds = sum(report.seconds for report in reports)
-        return sum(report.tokens for report in reports) / seconds if seconds else 0.0
+        seconds = sum(report.seconds for report in self._reports)
+        return sum(report.tokens for report in self._reports) / seconds if seconds else 0.0
 
     @property
     def acceptance(self) -> float | None:
         """Accepted over checked, all depths together."""
-        reports = [written.report for written in self.written.values() if written.report is not None]
-        counts = depths_together(reports)
+        counts = depths_together(self._reports)
         checked = sum(count.checked for count in counts)
         return sum(count.accepted for count in counts) / checked if checked else None
+
+    @property
+    def share(self) -> float | None:
+        """Steps with guesses over all steps."""
+        counts = depths_together(self._reports)
+        return counts[0].checked / sum(report.target_forwards for report in self._reports) if counts else None
 
     def gain(self, plain: Arm) -> float:
         """Mean logarithm of the speed over plain decoding's, over the prompts that both have."""
@@ -67,6 +71,10 @@ class Arm:
         return (
             math.sqrt(sum((gain - mean) ** 2 for gain in gains) / count / (count - 1)) if count > 1 else 0.0
         )
+
+    @property
+    def _reports(self) -> list[Report]:
+        return [written.report for written in self.written.values() if written.report is not None]
 
     def _gains(self, plain: Arm) -> list[float]:
         return [

@@ -21,7 +21,7 @@ from forerun.errors import CheckFailed, InputError
 from forerun.words import counted
 
 if TYPE_CHECKING:
-    from forerun.bench.forecast import Forecast
+    from forerun.bench.forecast import Forecast, Guessing
     from forerun.models.outline import Outline
     from forerun.planning import Plan, Planner
     from forerun.tuning import Choice
@@ -79,7 +79,7 @@ def plan(
     decoding would be.
     """
     from forerun.backends.cpu import check_options
-    from forerun.bench.forecast import Forecaster
+    from forerun.bench.forecast import Forecaster, expected_guessing
     from forerun.models.outline import read_outline
     from forerun.tuning import known_choice
 
@@ -108,8 +108,8 @@ def plan(
 
     def row(context: int) -> Row:
         chosen = within(context)
-        expected, _ = _acceptance(acceptance, tuned, chosen.drafters)
-        forecast = Forecaster(chosen, speed, expected, curve).at(context)
+        guessing = expected_guessing(acceptance, tuned, chosen.drafters)
+        forecast = Forecaster(chosen, speed, guessing, curve).at(context)
         return Row(chosen.drafters, chosen.at(context), forecast, context <= fitting)
 
     used = within(context or longest)
@@ -124,7 +124,7 @@ def plan(
         limit=limit,
         fitting=fitting,
         bandwidth=speed,
-        acceptance=_acceptance(acceptance, tuned, used.drafters),
+        guessing=expected_guessing(acceptance, tuned, used.drafters),
         measured=curve is not None,
         rows=[row(n) for n in contexts],
     )
@@ -153,11 +153,11 @@ def _make_planner(
     """A planner with what `drafter` stands for: "auto" as for `forerun.load`, and heads of usual shapes."""
     from forerun.models.heads.size import USUAL
     from forerun.planning import make_planner
-    from forerun.roster import best_drafter, check_names, split_cascade
+    from forerun.roster import best_drafter, check_names, join_cascade, split_cascade
 
     def named(drafters: str) -> Planner:
         given = split_cascade(drafters)
-        names = check_names(",".join(name for name in given if name not in USUAL) or "none")
+        names = check_names(join_cascade([name for name in given if name not in USUAL] or ["none"]))
         names += [name for name in given if name in USUAL]
         return make_planner(outline, names, dtype=dtype, kv=kv, gpu=gpu)
 
@@ -167,19 +167,6 @@ def _make_planner(
         with suppress(InputError):  # the drafter that was chosen may not be there any more
             return named(tuned.drafter)
     return named(best_drafter(outline.config))
-
-
-def _acceptance(given: float | None, tuned: Choice | None, drafters: tuple[str, ...]) -> tuple[float, str]:
-    """The acceptance to predict with, and where it comes from: one that was measured is of its drafters."""
-    from forerun.bench.forecast import TYPICAL_ACCEPTANCE
-    from forerun.roster import head_named, split_cascade
-
-    if given is not None:
-        return given, "given"
-    measured = () if tuned is None else tuple(map(head_named, split_cascade(tuned.drafter)))
-    if tuned is not None and tuned.acceptance is not None and measured == drafters:
-        return tuned.acceptance, "measured by tune"
-    return TYPICAL_ACCEPTANCE, "assumed"
 
 
 def _measure_bandwidth(threads: int | None) -> float:
@@ -226,7 +213,7 @@ class PlanResult:
         limit: bytes of memory.
         fitting: the longest context that fits, 0 for none.
         bandwidth: bytes a second.
-        acceptance: that speeds are predicted with, and where it comes from.
+        guessing: that speeds are predicted with.
         measured: whether the cost curve was measured.
     """
 
@@ -236,7 +223,7 @@ class PlanResult:
     limit: int
     fitting: int
     bandwidth: float
-    acceptance: tuple[float, str]
+    guessing: Guessing
     measured: bool
     rows: list[Row]
 
@@ -250,8 +237,10 @@ class PlanResult:
             "memory_bytes": self.limit,
             "largest_context": self.fitting,
             "bandwidth_gb_s": round(self.bandwidth / 1e9, 2),
-            "acceptance": self.acceptance[0],
-            "acceptance_from": self.acceptance[1],
+            "acceptance": self.guessing.acceptance,
+            "acceptance_from": self.guessing.source,
+            "share_with_guesses": self.guessing.share,
+            "share_from": self.guessing.share_source,
             "cost_curve": "measured" if self.measured else "bandwidth",
             "contexts": [
                 {
@@ -284,6 +273,14 @@ class PlanResult:
         without += ", no head" if self.planner.heads else ""
         return f"none does: use a smaller --dtype or --kv{without}, or a smaller model"
 
+    def _guesses(self) -> str:
+        """How well is guessed."""
+        found = self.guessing
+        acceptance = f"acceptance {found.acceptance:.2f} ({found.source})"
+        if found.share == 1:
+            return acceptance
+        return f"{acceptance}, guesses in {found.share:.0%} of the steps ({found.share_source})"
+
     def _left_out(self) -> list[str]:
         """A line if there is no room for a drafter beside some contexts."""
         without = [row for row in self.rows if row.drafters != self.wanted]
@@ -310,7 +307,7 @@ class PlanResult:
             + (f"the longest context that fits is {self.fitting:,}" if self.fitting else "no context fits"),
             f"speeds: {self.bandwidth / 1e9:.1f} GB/s, "
             + ("cost curve measured here" if self.measured else "at best: as if memory were the only limit")
-            + (", acceptance {:.2f} ({})".format(*self.acceptance) if drafters else ""),
+            + (f", {self._guesses()}" if drafters else ""),
             *self._left_out(),
             "",
             f"{'context':>8}{'model KV':>11}{'drafters':>11}{'work':>10}{'total':>11}{'':>7}"

@@ -252,7 +252,7 @@ class Search:
         )
         if arm is None:
             return None
-        return Choice(arm.drafter, arm.draft_tokens, best.threads, best.dtype, arm.acceptance)
+        return Choice(arm.drafter, arm.draft_tokens, best.threads, best.dtype, arm.acceptance, arm.share)
 
     def _measure(self, dtype: str, threads: int) -> Setting:
         from forerun.backends.cpu import measure_curve
