@@ -55,7 +55,7 @@ def begun(*drafters: Scripted) -> CascadeDrafter:
 
 def test_everyone_is_asked_and_sees_what_is_there() -> None:
     first, second = Scripted("a", UNSURE), Scripted("b", SURE)
-    got = begun(first, second).propose(Budget(8, 8))
+    got = begun(first, second).propose(Budget(8, 8, least_chance=0.2))
     assert got.tokens.tolist() == [1, 5, 2, 3]
     assert got.parents.tolist() == [-1, 0, 0, 2]
     assert got.origins[1:] == ("a", "b", "b")
@@ -63,6 +63,7 @@ def test_everyone_is_asked_and_sees_what_is_there() -> None:
     assert first.budget.beside is None
     assert second.budget.beside is not None
     assert second.budget.beside.tokens.tolist() == [1, 5]
+    assert second.budget.least_chance == 0.2
     small = begun(Scripted("a", UNSURE), Scripted("b", SURE)).propose(Budget(2, 8))
     assert small.tokens.tolist() == [1, 2, 3]
     nothing = begun(Scripted("a", DraftTree.chain(1)), Scripted("b", SURE)).propose(Budget(8, 8))

@@ -232,6 +232,21 @@ def test_growing_is_worth_the_most() -> None:
     assert sorted(small.chances[1:].tolist(), reverse=True) == best
 
 
+@pytest.mark.parametrize("name", ["eagle3", "medusa"])
+def test_nothing_is_looked_for_below_the_unlikely(folder: Path, name: str) -> None:
+    """The budget says what is unlikely; guesses that are stay, without any below them."""
+    drafter = told(new_drafter(folder, name), [1, 2, 3, 4, 5])
+    every = drafter.propose(Budget(60, 3))
+    assert every.chances is not None
+    middle = float(np.median(every.chances[np.unique(every.parents[every.parents > 0])]))
+    some = drafter.propose(Budget(60, 3, least_chance=middle))
+    assert some.chances is not None
+    followed = np.unique(some.parents[some.parents > 0])
+    assert 0 < followed.size < np.unique(every.parents[every.parents > 0]).size
+    assert (some.chances[followed] >= middle).all()
+    assert (some.chances < middle).any()
+
+
 def test_its_context_may_end_first(folder: Path) -> None:
     """Beyond it nothing is drafted, and nothing breaks."""
     drafter = new_drafter(folder, "eagle3", capacity=8)

@@ -168,6 +168,20 @@ def test_trees_are_of_the_most_probable_paths() -> None:
         assert guide.computed == computed
 
 
+def test_nothing_is_computed_below_the_unlikely() -> None:
+    guesser = drafter(OTHER, SamplingParams(), 4)
+    guesser.begin(np.array([1, 2, 3, 4], dtype=np.int32), None)
+    every = guesser.propose(Budget(20, 4))
+    assert every.chances is not None
+    middle = float(np.median(every.chances[np.unique(every.parents[every.parents > 0])]))
+    some = guesser.propose(Budget(20, 4, least_chance=middle))
+    assert some.chances is not None
+    followed = np.unique(some.parents[some.parents > 0])
+    assert followed.size > 0
+    assert (some.chances[followed] >= middle).all()
+    assert (some.chances < middle).any()
+
+
 def test_its_own_context_ends_earlier() -> None:
     """Beyond it nothing is drafted, and the text goes on."""
     params = SamplingParams(max_tokens=40, banned_tokens=(23,))

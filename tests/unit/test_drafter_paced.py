@@ -42,6 +42,7 @@ class Slow:
 
     def propose(self, budget):  # type: ignore[no-untyped-def]
         self.asked.append(budget.depth)
+        self.least_chance = budget.least_chance
         self.now += self.each * budget.depth * (self.slow_start if self.begun else 1.0)
         self.begun = False
         return DraftTree.chain(self.heard[-1], [7] * budget.depth)
@@ -87,6 +88,7 @@ def test_asked_as_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.steps(3, 1000) * 0.3 < 0.02 * 1000  # it is asked for one guess at a time
     assert text.steps(7, 1500) > 300  # it was tried again
     assert text.slow.heard[:2] == [1, 2]
+    assert text.slow.least_chance == account.LEAST_CHANCE  # looking further takes time
 
 
 @pytest.mark.parametrize("each", [0.1, 0.4, 1.5])

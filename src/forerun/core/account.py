@@ -12,6 +12,11 @@ from forerun.core.report import Lap
 
 __all__ = ["Account", "Pace"]
 
+LEAST_CHANCE = 0.1
+"""Below a guess that is less likely, what a look further takes is worth more than what it finds: measured
+with an EAGLE-3 head on code and stories, in 16 and 4 bits, 0.06 to 0.16 took as long, none at all 3 to 5 %
+longer."""
+
 
 class Pace:
     """Decides, step by step, how deep one drafter is asked.
@@ -38,9 +43,8 @@ class Pace:
 
     def ask(self, budget: Budget) -> Budget | None:
         """How much of `budget` the drafter is asked for, None for nothing."""
-        nodes, depth, beside = budget
-        asked = self._pace.ask(self.price, nodes, depth, beside)
-        self.asked = None if asked is None else Budget(*asked, beside)
+        asked = self._pace.ask(self.price, budget.nodes, budget.depth, budget.beside)
+        self.asked = None if asked is None else Budget(*asked, budget.beside, LEAST_CHANCE)
         self._lap = Lap()
         return self.asked
 

@@ -63,12 +63,14 @@ class Budget(NamedTuple):
     """What a drafter may propose this step: at most `nodes` besides the root, at most `depth` deep.
 
     `beside` is what other drafters have proposed already, which the guesses will be merged with; None where
-    nobody was asked before.
+    nobody was asked before. A drafter to which every look further takes time need not look below guesses
+    that are less likely than `least_chance`.
     """
 
     nodes: int
     depth: int
     beside: DraftTree | None = None
+    least_chance: float = 0.0
 
 
 class Drafter(Protocol):

@@ -70,7 +70,7 @@ class CascadeDrafter:
         first, *others = self._members
         tree = first.drafter.propose(budget).named(first.drafter.name)
         for member in others:
-            found = member.drafter.propose(Budget(budget.nodes, budget.depth, tree))
+            found = member.drafter.propose(budget._replace(beside=tree))
             if len(found) > 1:
                 tree = merge(tree, found.named(member.drafter.name), budget.nodes)
         return tree if len(tree) == 1 else self._extend(tree, budget)

@@ -111,7 +111,7 @@ class GuidedDrafter:
             return chain
         if isinstance(self._drafter, Extender):
             return self._pruned(self._drafter.extend(chain, len(tokens), left))
-        guesses = self._drafter.propose(Budget(budget.nodes, budget.depth, chain))
+        guesses = self._drafter.propose(budget._replace(beside=chain))
         return self._pruned(merge(chain, guesses.named(self.name), budget.nodes))
 
     def _append(self, tokens: Sequence[int]) -> None:

@@ -74,4 +74,4 @@ class HeadDrafter:
 
     def propose(self, budget: Budget) -> DraftTree:
         self._reading = WINDOW
-        return self._core.propose(budget.nodes, budget.depth, self._least)
+        return self._core.propose(budget.nodes, budget.depth, max(self._least, budget.least_chance))

@@ -170,17 +170,21 @@ class ModelDrafter:
         grown = self._grown = Growing([int(text[-1])])
         if self._ranker.drawn:
             return self._grow_drawn(grown, logits, budget.nodes, depth)
-        return self._grow_ranked(grown, logits, budget.nodes, depth)
+        return self._grow_ranked(grown, logits, budget.nodes, depth, budget.least_chance)
 
-    def _grow_ranked(self, grown: Growing, logits: FloatArray, nodes: int, depth: int) -> DraftTree:
+    def _grow_ranked(
+        self, grown: Growing, logits: FloatArray, nodes: int, depth: int, least_chance: float
+    ) -> DraftTree:
         """Depth by depth below the most probable nodes; the `nodes` most probable are kept. Deeper ones are
-        less probable than what they follow: none is computed that cannot be kept, nor more than `nodes`."""
+        less probable than what they follow: none is computed that cannot be kept or is less likely than
+        `least_chance`, nor more than `nodes`."""
         siblings = min(nodes, self._siblings)
         level = grown.add(0, self._rank(grown, 0, logits, siblings))
         for _ in range(depth - 1):
             kept = grown.best(nodes)
             least = grown.chances[kept[-1]] if len(kept) == nodes else 0.0
             chosen = [node for node in kept if node in level and grown.chances[node] > least]
+            chosen = [node for node in chosen if grown.chances[node] >= least_chance]
             chosen = chosen[: min(MOST_FOLLOWED, nodes - len(grown.rows))]
             if not chosen:
                 break
