@@ -156,9 +156,9 @@ class _Reader:
         """A draft model, with its tokenizer, or its part of the target's vocabulary."""
         from forerun import text
         from forerun.models.checkpoint import open_checkpoint
-        from forerun.models.hub import resolve_model
+        from forerun.models.hub import Sought, resolve_model
 
-        checkpoint = open_checkpoint(resolve_model(name))
+        checkpoint = open_checkpoint(resolve_model(name, Sought.DRAFT))
         return self._backend(checkpoint), _part(checkpoint) or text.from_checkpoint(checkpoint)
 
     def curve(self, checkpoint: Checkpoint, backend: CpuBackend) -> dict[int, float]:

@@ -15,6 +15,7 @@ from forerun.errors import InputError
 from forerun.models.config import layers_to_run
 from forerun.models.heads.head import DRAFTER_NAMES
 from forerun.models.heads.size import HeadSize, read_head_size, usual_head_size
+from forerun.models.hub import Sought
 from forerun.models.memory import (
     BYTES_A_TOKEN,
     STAGED_ROWS,
@@ -103,7 +104,7 @@ class Planner:
         """
         kind, _, where = name.partition(":")
         if kind == "draft":
-            return replace(self, drafts={**self.drafts, name: read_outline(where)})
+            return replace(self, drafts={**self.drafts, name: read_outline(where, Sought.DRAFT)})
         if kind in DRAFTER_NAMES:
             config = self.target.config
             size = read_head_size(where, config) if where else usual_head_size(kind, config)

@@ -199,12 +199,12 @@ class Roster:
         """The head behind `head:DIR`."""
         if name not in self._heads:
             from forerun.models.heads import open_head
-            from forerun.models.hub import resolve_model
+            from forerun.models.hub import Sought, resolve_model
 
             family, _, where = name.partition(":")
             if not isinstance(self._target, Headed):
                 raise InputError(f"drafter {name}: this backend does not run heads; choose another drafter")
-            head = open_head(resolve_model(where, head=True))
+            head = open_head(resolve_model(where, Sought.HEAD))
             if family not in ("head", head.family):
                 raise InputError(f"{where} is of the family {head.family}; write {head.family}:{where}")
             self._heads[name] = self._target.load_head(head)

@@ -11,6 +11,7 @@ import pytest
 
 from forerun.cli.pictures import Picture, as_svg, as_text
 from forerun.core.tree import DraftTree
+from forerun.models import hub
 from forerun.roster import split_cascade, split_list
 from support.heads import Sizes
 from support.program import error_line, forerun, process
@@ -59,7 +60,7 @@ def test_the_text_is_the_models(tiny: Path, heads: Path, name: str) -> None:
         ("head:{}/narrow", "whose hidden size is 256"),
         ("medusa:{}/eagle3", "is of the family eagle3"),
         ("head:", "needs a head"),
-        ("head:{}/nothing", "there is no model"),
+        ("head:{}/nothing", "there is no drafting head"),
         ("head:{}", "config.json"),
     ],
 )
@@ -67,6 +68,27 @@ def test_what_does_not_fit_is_refused(tiny: Path, heads: Path, name: str, why: s
     done = process("generate", "hello", "-m", tiny, "--drafter", name.format(heads))
     assert done.returncode == 2
     assert why in error_line(done)
+
+
+@pytest.mark.parametrize("family", ["head", "eagle3", "medusa", "draft"])
+def test_what_is_not_there_is_called_what_it_should_be(
+    tiny: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "_fetched", lambda model: pytest.fail("fetched"))  # no head would come of it
+    what, there = "drafting head", "smollm2-135m/eagle3, smollm2-135m/medusa"
+    if family == "draft":
+        what, there = "draft model", "smollm2-135m, smollm2-135m/draft"
+    for command in (
+        ("generate", "hi", "-m", tiny, "--drafter"),
+        ("plan", "-m", tiny, "--drafter"),
+        ("inspect",),
+    ):
+        said = error_line(forerun(*command, f"{family}:nothing"))
+        assert f"there is no {what} 'nothing': name " in said
+        assert said.endswith(there)
+        if family != "draft":
+            said = error_line(forerun(*command, f"{family}:smollm2-135m"))
+            assert said == f"the package has no drafting head 'smollm2-135m'; it has {there}"
 
 
 def test_a_folder_by_its_name_alone(tiny: Path, heads: Path, monkeypatch: pytest.MonkeyPatch) -> None:

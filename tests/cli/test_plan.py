@@ -140,7 +140,7 @@ def test_seventy_billion_weights_on_48_gigabytes(drafter: str, tmp_path: Path) -
         (("--device", "gpu"), "--memory and --bandwidth"),
         (("--dtype", "q3"), "no dtype 'q3'"),
         (("--context", "5000"), "at most 1024"),
-        (("--drafter", "draft:nowhere.gguf"), "there is no model"),
+        (("--drafter", "draft:nowhere.gguf"), "there is no draft model"),
         (("--bandwidth", "0"), "--bandwidth"),
     ],
 )

@@ -58,7 +58,7 @@ def test_each_drafter_and_temperature_once(
 
 def test_a_plus_in_a_path_is_no_cascade(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "--drafter", "suffix+draft:/c++/a+b.gguf,suffix"]) == 2
-    assert "there is no model '/c++/a+b.gguf'" in capsys.readouterr().err
+    assert "there is no draft model '/c++/a+b.gguf'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -19,7 +19,7 @@ from small_models import write_folder, write_gguf
 
 from forerun.errors import InputError
 from forerun.models import fetching, hub, known
-from forerun.models.hub import public_name, pull_config, pull_model, resolve_model
+from forerun.models.hub import Sought, public_name, pull_config, pull_model, resolve_model
 from forerun.models.known import KNOWN, KnownModel, cache_folder, cached_path, place_of
 
 
@@ -369,9 +369,9 @@ def test_hub_heads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for file in ("config.json", "README.md", name):
         (files / file).write_text("{}")
     fake = use_hub(monkeypatch, FakeHub(files, tmp_path / "cache"))
-    assert resolve_model("org/name", head=True) == tmp_path / "cache"
+    assert resolve_model("org/name", Sought.HEAD) == tmp_path / "cache"
     assert {path.name for path in fake.cache.iterdir()} == {"config.json", name}
-    assert resolve_model("org/name", head=True) == tmp_path / "cache"
+    assert resolve_model("org/name", Sought.HEAD) == tmp_path / "cache"
     assert fake.asked == 1
 
 

@@ -14,7 +14,7 @@ from forerun.models.checkpoint import open_checkpoint
 from forerun.models.heads import open_head
 from forerun.models.heads.fitting import fitting_heads
 from forerun.models.heads.size import read_head_size
-from forerun.models.hub import resolve_model
+from forerun.models.hub import Sought, resolve_model
 from forerun.models.shipped import FOLDER, shipped, short_name
 from forerun.roster import best_drafter
 from support.random_models import random_config
@@ -30,14 +30,24 @@ def test_names() -> None:
         assert shipped(other) is None
 
 
-def test_another_name_is_answered_with_those_there_are() -> None:
-    with pytest.raises(forerun.InputError, match=r"no drafter .*; it has .*smollm2-135m/eagle3"):
-        resolve_model("smollm2-135m/none", head=True)
+@pytest.mark.parametrize(
+    ("sought", "what", "there"),
+    [
+        (Sought.HEAD, "drafting head", HEADS),
+        (Sought.DRAFT, "draft model", ["smollm2-135m/draft"]),
+        (Sought.MODEL, "drafter", NAMES),
+    ],
+)
+def test_another_name_is_answered_with_those_there_are(sought: Sought, what: str, there: list[str]) -> None:
+    with pytest.raises(forerun.InputError) as caught:
+        resolve_model("smollm2-135m/none", sought)
+    said = f"the package has no {what} 'smollm2-135m/none'; it has {', '.join(there)}"
+    assert str(caught.value) == said
 
 
 def test_a_draft_model_is_no_head() -> None:
     with pytest.raises(forerun.InputError, match=r"not a drafting head; write draft:smollm2-135m/draft$"):
-        open_head(resolve_model("smollm2-135m/draft", head=True))
+        open_head(resolve_model("smollm2-135m/draft", Sought.HEAD))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -79,9 +79,12 @@ def inspect(model: str, target: str | None, as_json: bool) -> None:
     from forerun.cli.inspect_fit import fit_as_text, fit_of_draft, fit_of_head
     from forerun.models.checkpoint import open_checkpoint
     from forerun.models.heads import is_head, open_head
-    from forerun.models.hub import resolve_model
+    from forerun.models.hub import Sought, resolve_model
 
-    path = resolve_model(DRAFTER.sub("", model), head=True)
+    sought = Sought.ANY
+    if drafter := DRAFTER.match(model):
+        sought = Sought.DRAFT if drafter[1] == "draft" else Sought.HEAD
+    path = resolve_model(DRAFTER.sub("", model), sought)
     if is_head(path):
         from forerun.cli.inspect_head import describe_head, head_as_text
 

@@ -11,13 +11,14 @@ import glob
 import re
 import sys
 import warnings
+from enum import Enum
 from fnmatch import fnmatch
 from pathlib import Path
 
 from forerun.errors import InputError
 from forerun.files import no_room
 from forerun.models.known import KNOWN, KnownModel, cached_path
-from forerun.models.shipped import drafting_file, shipped, siblings
+from forerun.models.shipped import drafting_file, shipped, shipped_drafts, shipped_heads
 from forerun.weights.hf_folder import HEAD_FILES, INDEX, PICKLED, SINGLE, shard_names
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -44,29 +45,51 @@ _HUB_ID = re.compile(
 )
 
 
-def resolve_model(model: str, *, head: bool = False) -> Path:
+class Sought(Enum):
+    """What a name must stand for, as it is called."""
+
+    MODEL = "model"
+    DRAFT = "draft model"
+    HEAD = "drafting head"
+    ANY = "model or drafting head"
+
+    @property
+    def may_be_head(self) -> bool:
+        """Whether it may be in the older files that only heads are read from."""
+        return self in (Sought.HEAD, Sought.ANY)
+
+
+def resolve_model(model: str, sought: Sought = Sought.MODEL) -> Path:
     """The file or folder that `model` names, fetched first if it is not on this machine.
 
     What was fetched before is used without asking the network. InputError, one line, when there is no such
-    model or it cannot be fetched. `head`: it is a drafting head's folder, which may be in older files.
+    model or it cannot be fetched.
     """
-    return _resolve(model, refresh=False, head=head)
+    return _resolve(model, sought, refresh=False)
 
 
 def pull_model(model: str) -> Path:
     """As `resolve_model`, but a hub id is compared with the hub, and what changed there is fetched."""
-    return _resolve(model, refresh=True)
+    return _resolve(model, Sought.MODEL, refresh=True)
 
 
-def _resolve(model: str, refresh: bool, head: bool = False) -> Path:
-    if model in KNOWN:
+def _resolve(model: str, sought: Sought, refresh: bool) -> Path:
+    if model in KNOWN and sought is not Sought.HEAD:
         return cached_path(KNOWN[model]) or _fetched(KNOWN[model])
     path = _local(model)
     if path is not None:
         return path
-    if others := siblings(model):
-        raise InputError(f"the package has no drafter {model!r}; it has {', '.join(others)}")
-    return _from_hub(*_hub_id(model), refresh, head)
+    beside = [name for name in _of_the_package(sought) if name.split("/")[0] == model.split("/")[0]]
+    if beside:
+        what = sought.value if sought in (Sought.DRAFT, Sought.HEAD) else "drafter"
+        raise InputError(f"the package has no {what} {model!r}; it has {', '.join(beside)}")
+    return _from_hub(*_hub_id(model, sought), refresh, sought.may_be_head)
+
+
+def _of_the_package(sought: Sought) -> list[str]:
+    """The package's drafters that may be meant, by name."""
+    heads = [] if sought is Sought.DRAFT else shipped_heads()
+    return heads if sought is Sought.HEAD else sorted(heads + shipped_drafts())
 
 
 def _fetched(model: KnownModel) -> Path:
@@ -86,9 +109,11 @@ def public_name(model: str) -> str | None:
     return repo if file is None else None
 
 
-def find_model(model: str) -> Path | None:
+def find_model(model: str, sought: Sought = Sought.MODEL) -> Path | None:
     """As `resolve_model`, but of the hub only what is in its cache: None for what was not fetched."""
-    return _resolve(model, refresh=False) if model in KNOWN or _local(model) else _cached(*_hub_id(model))
+    if model in KNOWN or _local(model):
+        return _resolve(model, sought, refresh=False)
+    return _cached(*_hub_id(model, sought))
 
 
 def pull_config(model: str) -> Path:
@@ -105,13 +130,15 @@ def pull_config(model: str) -> Path:
         raise _hub_fault(repo, error) from error
 
 
-def _hub_id(model: str) -> tuple[str, str | None]:
+def _hub_id(model: str, sought: Sought = Sought.MODEL) -> tuple[str, str | None]:
     """Repository and file of a hub id. InputError if it is none."""
     match = _HUB_ID.fullmatch(model)
     if match is None or (match["file"] is None and model.endswith((".gguf", ".safetensors", ".bin"))):
+        names = [] if sought is Sought.HEAD else list(KNOWN)
+        names += [] if sought is Sought.MODEL else _of_the_package(sought)
         raise InputError(
-            f"there is no model {model!r}: name a GGUF file, a Hugging Face folder, a hub id (org/name or"
-            f" org/name:file.gguf), or {', '.join(KNOWN)}"
+            f"there is no {sought.value} {model!r}: name a GGUF file, a Hugging Face folder, a hub id"
+            f" (org/name or org/name:file.gguf), or {', '.join(names)}"
         )
     return match["repo"], match["file"]
 
@@ -211,7 +238,7 @@ def _head_files(head: bool) -> tuple[str, ...]:
 def _ggufs(repo: str, names: list[str]) -> str:
     found = [name for name in names if name.endswith(".gguf")]
     if not found:
-        return "and it has no GGUF file; name another model"
+        return "and it has no GGUF file; name another"
     return f"name one of its GGUF files, such as {repo}:{found[0]}"
 
 
@@ -260,5 +287,5 @@ def _hub_fault(repo: str, error: Exception, size: int = 0) -> InputError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return _Unreachable(
         f"{repo!r} is not in the hub's cache and cannot be fetched ({reason}); check the network, or"
-        " name a local model"
+        " name a local file or folder"
     )

@@ -15,7 +15,7 @@ from forerun.models.checkpoint import Checkpoint, expected_tensors, open_checkpo
 from forerun.models.config import ModelConfig
 from forerun.models.heads import is_head
 from forerun.models.hf_config import read_hf_config
-from forerun.models.hub import find_model, pull_config
+from forerun.models.hub import Sought, find_model, pull_config
 from forerun.weights.hf_folder import INDEX, SINGLE
 
 KINDS_OF_DTYPES: Mapping[str, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -34,12 +34,12 @@ class Outline:
     kinds: Mapping[str, str]
 
 
-def read_outline(model: str) -> Outline:
+def read_outline(model: str, sought: Sought = Sought.MODEL) -> Outline:
     """The outline of what `model` names: as for `resolve_model`, or a config.json. InputError as there."""
     path = Path(model).expanduser()
     if path.name == "config.json" and path.is_file():
         return outline_of_config(path.parent)
-    found = find_model(model)
+    found = find_model(model, sought)
     if found is None:
         return outline_of_config(pull_config(model))
     weights = (found / SINGLE).exists() or (found / INDEX).exists()

@@ -19,11 +19,9 @@ def shipped(name: str) -> Path | None:
     return folder if there else None
 
 
-def siblings(name: str) -> list[str]:
-    """The names of the package's drafters for the model that `name` begins with."""
-    model = name.partition("/")[0]
-    names = (f"{folder.parent.name}/{folder.name}" for folder in FOLDER.glob("*/*"))
-    return sorted(one for one in names if one.startswith(f"{model}/") and shipped(one))
+def shipped_heads() -> list[str]:
+    """The names of the package's heads."""
+    return sorted(short_name(file.parent) for file in FOLDER.glob("*/*/config.json"))
 
 
 def shipped_drafts() -> list[str]:

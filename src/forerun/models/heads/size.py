@@ -11,7 +11,7 @@ from forerun.models.heads.frequent import frequent_part, frequent_tokens
 from forerun.models.heads.head import EXECUTED_AS, TEXT_TOKENS, Head
 from forerun.models.heads.opening import open_head
 from forerun.models.heads.padding import to_vocabulary
-from forerun.models.hub import resolve_model
+from forerun.models.hub import Sought, resolve_model
 from forerun.models.memory import TILE, format_of, packed_bytes, padded_values
 
 Shape = tuple[int, int]
@@ -57,7 +57,7 @@ def read_head_size(where: str, target: ModelConfig) -> HeadSize:
     Raises:
         InputError: there is no such head, or it is another model's.
     """
-    head = open_head(resolve_model(where, head=True))
+    head = open_head(resolve_model(where, Sought.HEAD))
     head.check_fits(target)
     head = to_vocabulary(frequent_part(head, target), target)
     sizes = {
