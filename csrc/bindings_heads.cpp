@@ -5,6 +5,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -12,11 +13,13 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "drafting/candidates.h"
 #include "drafting/eagle.h"
+#include "drafting/hydra.h"
 #include "drafting/medusa.h"
 #include "gathering.h"
 #include "sampling/settings.h"
@@ -77,6 +80,39 @@ nb::ndarray<nb::numpy, float, nb::ndim<1>> as_array(std::vector<float> values) {
   auto* held = new std::vector<float>(std::move(values));
   nb::capsule owner(held, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
   return {held->data(), {held->size()}, owner};
+}
+
+// A drafter that reads the target's last hidden state alone.
+template <class Drafter, class Heads>
+void bind_last_state(nb::module_& m, const char* name) {
+  nb::class_<Drafter>(m, name)
+      .def("__init__",
+           [](Drafter* self, std::shared_ptr<Heads> heads, const SamplingSettings& settings) {
+             Candidates candidates(settings, heads->outputs(), heads->tokens(), heads->kernels());
+             new (self) Drafter(std::move(heads), std::move(candidates));
+           },
+           "heads"_a, "settings"_a)
+      .def("begin", [](Drafter& self) { self.begin(); })
+      .def("observe",
+           [](Drafter& self, const std::vector<int32_t>& tokens, const std::optional<Features>& features, bool) {
+             const size_t width = static_cast<size_t>(self.hidden());
+             const std::vector<float> values = features_of(features, tokens.size(), width);
+             self.observe(tokens.data(), static_cast<int>(tokens.size()), values.empty() ? nullptr : values.data() + values.size() - width);
+           },
+           "tokens"_a, "features"_a.none(), "reads"_a = true)
+      .def("truncate", [](Drafter& self, int length) { self.truncate(length); }, "length"_a)
+      .def("propose",
+           [](Drafter& self, int nodes, int depth, float least_chance) {
+             Draft draft;
+             {
+               const Unlocked unlocked;
+               draft = self.propose(nodes, depth, least_chance);
+             }
+             return DraftTree(self.last(), draft);
+           },
+           "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
+      .def_prop_ro("length", [](const Drafter& self) { return self.length(); })
+      .def_prop_ro("rare", [](const Drafter& self) { return self.rare(); }, "Tokens of the text that the heads lack, and could say all the same.");
 }
 
 }  // namespace
@@ -172,34 +208,30 @@ void bind_heads(nb::module_& m) {
              return as_array(std::move(values));
            },
            "head"_a, nb::arg("state").noconvert());
-  nb::class_<MedusaDrafter>(m, "MedusaDrafter")
-      .def("__init__",
-           [](MedusaDrafter* self, std::shared_ptr<MedusaHeads> heads, const SamplingSettings& settings) {
-             Candidates candidates(settings, heads->outputs(), heads->tokens(), heads->kernels());
-             new (self) MedusaDrafter(std::move(heads), std::move(candidates));
+  bind_last_state<MedusaDrafter, MedusaHeads>(m, "MedusaDrafter");
+  nb::class_<HydraHeads>(m, "HydraHeads")
+      .def(nb::new_([](const std::vector<std::tuple<PackedLinear, std::vector<PackedLinear>, PackedLinear>>& heads, const PackedLinear& embedding,
+                       const Ints& tokens, std::shared_ptr<TargetRows> rows, std::shared_ptr<Team> team, const std::string& kernels) {
+             std::vector<HydraHead> all;
+             for (const auto& [first, blocks, out] : heads) all.push_back({first, blocks, out});
+             return std::make_shared<HydraHeads>(std::move(all), embedding, copy(tokens), std::move(rows), std::move(team), kernels_named(kernels));
+           }),
+           "heads"_a, "embedding"_a, nb::arg("tokens").noconvert(), "rows"_a.none(), "team"_a, "kernels"_a)
+      .def("logits",
+           [](const HydraHeads& self, const Floats& state, const std::vector<int32_t>& tokens) {
+             const size_t hidden = static_cast<size_t>(self.hidden());
+             if (tokens.empty() || tokens.size() > static_cast<size_t>(self.size()) || state.size() != hidden)
+               throw std::invalid_argument("hydra: no such head, or a state of another size");
+             std::vector<float> inputs = copy(state);
+             inputs.resize(hidden * (1 + tokens.size()));
+             for (size_t i = 0; i < tokens.size(); i++) self.embed(tokens[i], inputs.data() + (i + 1) * hidden);
+             std::vector<float> values(self.stride(Linear{}));
+             self.logits(static_cast<int>(tokens.size()) - 1, inputs.data(), 1, Linear{}, values.data());
+             values.resize(static_cast<size_t>(self.outputs()));
+             return as_array(std::move(values));
            },
-           "heads"_a, "settings"_a)
-      .def("begin", &MedusaDrafter::begin)
-      .def("observe",
-           [](MedusaDrafter& self, const std::vector<int32_t>& tokens, const std::optional<Features>& features, bool) {
-             const size_t width = static_cast<size_t>(self.hidden());
-             const std::vector<float> values = features_of(features, tokens.size(), width);
-             self.observe(tokens.data(), static_cast<int>(tokens.size()), values.empty() ? nullptr : values.data() + values.size() - width);
-           },
-           "tokens"_a, "features"_a.none(), "reads"_a = true)
-      .def("truncate", &MedusaDrafter::truncate, "length"_a)
-      .def("propose",
-           [](MedusaDrafter& self, int nodes, int depth, float least_chance) {
-             Draft draft;
-             {
-               const Unlocked unlocked;
-               draft = self.propose(nodes, depth, least_chance);
-             }
-             return DraftTree(self.last(), draft);
-           },
-           "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
-      .def_prop_ro("length", &MedusaDrafter::length)
-      .def_prop_ro("rare", &MedusaDrafter::rare, "Tokens of the text that the heads lack, and could say all the same.");
+           nb::arg("state").noconvert(), "tokens"_a, "Of the token after these, the first of which follows the state's.");
+  bind_last_state<HydraDrafter, HydraHeads>(m, "HydraDrafter");
 }
 
 }  // namespace forerun

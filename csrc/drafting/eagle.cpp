@@ -1,9 +1,7 @@
 #include "drafting/eagle.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -14,8 +12,6 @@ namespace {
 constexpr int kPrefillRows = 256;  // rows of a forward at most
 constexpr int kMostPending = 64;   // pairs that wait for the next proposal
 constexpr int kWindow = 32;        // pairs that are read by a head that did not read along: nearer ones tell most
-constexpr int kBeam = 16;          // nodes of a depth that are followed
-constexpr int kChildren = 10;      // of a node, at most
 
 }  // namespace
 
@@ -163,119 +159,43 @@ Draft EagleDrafter::propose(int nodes, int depth, float least_chance) {
   if (vocabulary_.follow(text_)) candidates_.add(vocabulary_.tokens());
   compute();
   depth = std::min(depth, cache_.capacity() - cache_.length() + 1);  // the deepest guesses are not computed
-  nodes = std::min(nodes, 128);
   if (!known_ || nodes < 1 || depth < 1) return {};
-  const int width = std::min(nodes, kChildren);
-  Growing tree;
-  tree.tokens = {text_.back()};
-  tree.parents = {-1};
-  tree.depths = {0};
-  tree.rows = {-1};
-  tree.chances = {1.0f};
-  tree.states = {state_};
-  candidates_.at(static_cast<uint32_t>(text_.size()));
-  std::vector<int32_t> path;
-  add(tree, 0, candidates_.best(logits_.data(), text_at(tree, 0, path), width));
+  GrowingTree tree(text_, nodes);
+  rows_.assign(1, -1);
+  tree.follow({0}, candidates_, logits_.data(), 0, head_->team());
   for (int level = 1; level < depth; level++) {
-    const std::vector<int32_t> chosen = worth_computing(tree, level, nodes, least_chance);
+    const std::vector<int32_t> chosen = tree.worth_following(level, least_chance);
     if (chosen.empty() || static_cast<int>(chosen.size()) > cache_.room() - cache_.staged()) break;
-    expand(tree, chosen, width);
+    compute_level(tree, chosen);
+    tree.follow(chosen, candidates_, level_logits_.data(), stride(), head_->team());
   }
   cache_.truncate(cache_.length());  // the stage is forgotten
-  std::vector<int32_t> order(tree.tokens.size() - 1), place(tree.tokens.size(), 0);
-  std::iota(order.begin(), order.end(), 1);
-  const size_t keep = std::min(order.size(), static_cast<size_t>(nodes));
-  // a node is never more probable than its parent, and comes after it: the best are a tree
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return tree.chances[a] > tree.chances[b]; });
-  order.resize(keep);
-  std::sort(order.begin(), order.end());
-  Draft draft;
-  for (size_t i = 0; i < keep; i++) {
-    const size_t node = static_cast<size_t>(order[i]);
-    place[node] = static_cast<int32_t>(i) + 1;
-    draft.tokens.push_back(tree.tokens[node]);
-    draft.parents.push_back(place[static_cast<size_t>(tree.parents[node])]);
-    draft.chances.push_back(tree.chances[node]);
-  }
-  return draft;
+  return tree.best();
 }
 
-// The nodes of this depth that are better than the last of the best `nodes` of the whole tree, the best first: below any
-// other there is none of the best.
-std::vector<int32_t> EagleDrafter::worth_computing(const Growing& tree, int depth, int nodes, float least_chance) const {
-  std::vector<float> chances(tree.chances.begin() + 1, tree.chances.end());
-  float bar = 0.0f;
-  if (chances.size() >= static_cast<size_t>(nodes)) {
-    std::nth_element(chances.begin(), chances.begin() + nodes - 1, chances.end(), std::greater<float>());
-    bar = chances[static_cast<size_t>(nodes) - 1];
-  }
-  std::vector<int32_t> chosen;
-  for (size_t node = 1; node < tree.tokens.size(); node++)
-    if (tree.depths[node] == depth && tree.chances[node] > bar && tree.chances[node] >= least_chance) chosen.push_back(static_cast<int32_t>(node));
-  std::stable_sort(chosen.begin(), chosen.end(), [&](int a, int b) { return tree.chances[a] > tree.chances[b]; });
-  if (chosen.size() > static_cast<size_t>(kBeam)) chosen.resize(kBeam);
-  return chosen;
-}
-
-// Computes nodes of one depth, and adds the children of each.
-void EagleDrafter::expand(Growing& tree, const std::vector<int32_t>& level, int width) {
-  const size_t hidden = static_cast<size_t>(head_->shape().hidden), stride = this->stride();
-  const int rows = static_cast<int>(level.size()), depth = tree.depths[static_cast<size_t>(level[0])];
+// Computes nodes of one depth.
+void EagleDrafter::compute_level(const GrowingTree& tree, const std::vector<int32_t>& level) {
+  const size_t hidden = static_cast<size_t>(head_->shape().hidden);
   Batch batch;
   batch.caches = {&cache_};
-  batch.continues = depth > 1;
-  const int staged = batch.continues ? cache_.staged() : 0;
+  batch.continues = tree.depth(level[0]) > 1;
+  const int staged = batch.continues ? cache_.staged() : 0, rows = static_cast<int>(level.size());
+  rows_.resize(tree.size(), -1);
   for (int i = 0; i < rows; i++) {
-    const size_t node = static_cast<size_t>(level[static_cast<size_t>(i)]), parent = static_cast<size_t>(tree.parents[node]);
-    batch.tokens.push_back(tree.tokens[node]);
-    batch.parents.push_back(tree.rows[parent]);
+    const int32_t node = level[static_cast<size_t>(i)], above = rows_[static_cast<size_t>(tree.parent(node))];
+    const float* state = above < 0 ? state_.data() : staged_states_.data() + static_cast<size_t>(above) * hidden;
+    batch.tokens.push_back(tree.token(node));
+    batch.parents.push_back(above);
     batch.owners.push_back(0);
     batch.logits.push_back(i);
-    batch.states.insert(batch.states.end(), tree.states[parent].begin(), tree.states[parent].end());
-    tree.rows[node] = staged + i;
+    batch.states.insert(batch.states.end(), state, state + hidden);
+    rows_[static_cast<size_t>(node)] = staged + i;
   }
   batch.taps = {head_->shape().layers};
   batch.more = vocabulary_.outputs();
-  std::vector<float>&logits = rows_logits_, &states = rows_states_;
-  logits.resize(std::max(logits.size(), static_cast<size_t>(rows) * stride));
-  states.resize(std::max(states.size(), static_cast<size_t>(rows) * hidden));
-  head_->decoder().forward(std::move(batch), logits.data(), states.data());
-  candidates_.blank(logits.data(), rows, stride);
-  std::vector<std::vector<HeadGuess>> found(static_cast<size_t>(rows));
-  candidates_.at(static_cast<uint32_t>(text_.size()) + static_cast<uint32_t>(depth));
-  const auto rank = [&](int64_t begin, int64_t end) {
-    std::vector<int32_t> path;
-    for (int64_t i = begin; i < end; i++)
-      found[static_cast<size_t>(i)] = candidates_.best(logits.data() + static_cast<size_t>(i) * stride, text_at(tree, level[static_cast<size_t>(i)], path), width);
-  };
-  if (candidates_.alone()) rank(0, rows);
-  else head_->team().for_each(rows, 1, rank);
-  for (int i = 0; i < rows; i++) {
-    const float* state = states.data() + static_cast<size_t>(i) * hidden;
-    tree.states[static_cast<size_t>(level[static_cast<size_t>(i)])].assign(state, state + hidden);
-    add(tree, level[static_cast<size_t>(i)], found[static_cast<size_t>(i)]);
-  }
-}
-
-void EagleDrafter::add(Growing& tree, int node, const std::vector<HeadGuess>& found) {
-  const int depth = tree.depths[static_cast<size_t>(node)] + 1;
-  const float chance = tree.chances[static_cast<size_t>(node)];
-  for (const HeadGuess& candidate : found) {
-    tree.tokens.push_back(candidate.token);
-    tree.parents.push_back(node);
-    tree.depths.push_back(depth);
-    tree.rows.push_back(-1);
-    tree.chances.push_back(chance * candidate.chance);
-    tree.states.emplace_back();
-  }
-}
-
-// The text and the guesses down to a node.
-Text EagleDrafter::text_at(const Growing& tree, int node, std::vector<int32_t>& path) const {
-  path.clear();
-  for (int at = node; at > 0; at = tree.parents[static_cast<size_t>(at)]) path.push_back(tree.tokens[static_cast<size_t>(at)]);
-  std::reverse(path.begin(), path.end());
-  return {text_.data(), static_cast<int>(text_.size()), path.data(), static_cast<int>(path.size())};
+  level_logits_.resize(std::max(level_logits_.size(), static_cast<size_t>(rows) * stride()));
+  staged_states_.resize(std::max(staged_states_.size(), static_cast<size_t>(staged + rows) * hidden));
+  head_->decoder().forward(std::move(batch), level_logits_.data(), staged_states_.data() + static_cast<size_t>(staged) * hidden);
 }
 
 }  // namespace forerun

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "drafting/candidates.h"
+#include "drafting/growing.h"
 #include "drafting/text_vocabulary.h"
 #include "model/cache.h"
 #include "model/decoder.h"
@@ -80,22 +81,12 @@ class EagleDrafter {
   const std::vector<int32_t>& rare() const { return vocabulary_.tokens(); }
 
  private:
-  // A tree while it grows. Node 0 is the root.
-  struct Growing {
-    std::vector<int32_t> tokens, parents, depths, rows;  // rows: of the stage, -1: not computed
-    std::vector<float> chances;
-    std::vector<std::vector<float>> states;  // the head's last state at computed nodes
-  };
-
   size_t stride() const { return static_cast<size_t>(head_->decoder().logits_stride()) + static_cast<size_t>(vocabulary_.tiles()) * kTile; }
   int waiting() const { return static_cast<int>(pending_.size() / static_cast<size_t>(head_->features())); }
   void keep_last(int pairs);
   void compute();
   void compute_rows(int rows, bool last);
-  std::vector<int32_t> worth_computing(const Growing& tree, int depth, int nodes, float least_chance) const;
-  void expand(Growing& tree, const std::vector<int32_t>& level, int width);
-  void add(Growing& tree, int node, const std::vector<HeadGuess>& found);
-  Text text_at(const Growing& tree, int node, std::vector<int32_t>& path) const;
+  void compute_level(const GrowingTree& tree, const std::vector<int32_t>& level);
 
   std::shared_ptr<EagleHead> head_;
   Candidates candidates_;
@@ -107,7 +98,10 @@ class EagleDrafter {
   std::vector<float> state_, logits_;  // of the text's last pair
   bool known_ = false;                 // they are
   int start_ = 0;                      // the token that the cache's first row has features of
-  std::vector<float> rows_logits_, rows_states_;  // of a level's nodes: kept, for fresh pages are slow
+  // of a tree's nodes; arrays are kept, for fresh pages are slow
+  std::vector<int32_t> rows_;         // of the stage, -1: not computed
+  std::vector<float> level_logits_;   // of the last level, in its order
+  std::vector<float> staged_states_;  // the head's last states, of the stage's rows
 };
 
 }  // namespace forerun

@@ -43,27 +43,7 @@ std::vector<float> MedusaHeads::logits(int index, const float* state, const Line
 }
 
 MedusaDrafter::MedusaDrafter(std::shared_ptr<const MedusaHeads> heads, Candidates candidates)
-    : heads_(std::move(heads)), candidates_(std::move(candidates)), vocabulary_(heads_->rows(), heads_->tokens()) {}
-
-void MedusaDrafter::begin() {
-  text_.clear();
-  vocabulary_.truncate(0);
-  state_.clear();
-}
-
-void MedusaDrafter::observe(const int32_t* tokens, int count, const float* state) {
-  if (count < 1) return;
-  text_.insert(text_.end(), tokens, tokens + count);
-  if (state == nullptr) state_.clear();
-  else state_.assign(state, state + heads_->hidden());
-}
-
-void MedusaDrafter::truncate(int length) {
-  if (length < 1 || length >= this->length()) return;
-  text_.resize(static_cast<size_t>(length));
-  vocabulary_.truncate(length);
-  state_.clear();
-}
+    : LastStateDrafter(heads->hidden(), std::move(candidates), heads->rows(), heads->tokens()), heads_(std::move(heads)) {}
 
 Draft MedusaDrafter::propose(int nodes, int depth, float least_chance) {
   Draft draft;

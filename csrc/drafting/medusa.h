@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "drafting/candidates.h"
+#include "drafting/last_state.h"
 #include "drafting/text_vocabulary.h"
 #include "model/projector.h"
 
@@ -41,28 +42,15 @@ class MedusaHeads {
   Projector projector_;
 };
 
-class MedusaDrafter {
+class MedusaDrafter : public LastStateDrafter {
  public:
   MedusaDrafter(std::shared_ptr<const MedusaHeads> heads, Candidates candidates);
 
-  void begin();
-  // Tokens that follow, and the target's last hidden state at the token before the last of them, [hidden] (null: unknown).
-  void observe(const int32_t* tokens, int count, const float* state);
-  void truncate(int length);
   // The most probable tree of at most `nodes` guesses, a depth a head. A path's chance is the product of its guesses'.
   Draft propose(int nodes, int depth, float least_chance);
-  int length() const { return static_cast<int>(text_.size()); }
-  int32_t last() const { return text_.empty() ? 0 : text_.back(); }  // token of the text
-  int hidden() const { return heads_->hidden(); }
-  // Tokens of the text that the heads lack, and that the last proposal could say all the same.
-  const std::vector<int32_t>& rare() const { return vocabulary_.tokens(); }
 
  private:
   std::shared_ptr<const MedusaHeads> heads_;
-  Candidates candidates_;
-  TextVocabulary vocabulary_;
-  std::vector<int32_t> text_;
-  std::vector<float> state_;  // empty: unknown
 };
 
 }  // namespace forerun

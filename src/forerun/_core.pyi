@@ -523,3 +523,34 @@ class MedusaDrafter:
     @property
     def rare(self) -> list[int]:
         """Tokens of the text that the head lacks, and that the last proposal could say all the same."""
+
+class HydraHeads:
+    """Hydra's heads: of each its first block, whose outputs are those of `linear` and then those of the
+    residual connection, further blocks, and its output layer."""
+
+    def __init__(
+        self,
+        heads: list[tuple[Linear, list[Linear], Linear]],
+        embedding: Linear,
+        tokens: Ints,
+        rows: TargetRows | None,
+        team: Team,
+        kernels: str,
+    ) -> None: ...
+    def logits(self, state: Floats, tokens: Sequence[int]) -> Floats:
+        """Of the token after these, the first of which follows the state's."""
+
+class HydraDrafter:
+    """Hydra's drafts for one text."""
+
+    def __init__(self, heads: HydraHeads, settings: SamplingSettings) -> None: ...
+    def begin(self) -> None: ...
+    def observe(self, tokens: Sequence[int], features: Floats | None, reads: bool = True) -> None: ...
+    def truncate(self, length: int) -> None: ...
+    def propose(self, nodes: int, depth: int, least_chance: float) -> DraftTree:
+        """A tree below the text's last token."""
+    @property
+    def length(self) -> int: ...
+    @property
+    def rare(self) -> list[int]:
+        """Tokens of the text that the heads lack, and that the last proposal could say all the same."""

@@ -181,15 +181,10 @@ class Roster:
         return PacedDrafter(drafter, circumstances.pace(drafter.name))
 
     def _head_drafter(self, name: str, circumstances: Circumstances) -> Drafter:
-        from forerun import _core
         from forerun.drafters.heads import HeadDrafter
 
-        head, settings = self._head(name), circumstances.core_settings()
-        core: _core.EagleDrafter | _core.MedusaDrafter
-        if isinstance(head.core, _core.MedusaHeads):
-            core = _core.MedusaDrafter(head.core, settings)
-        else:
-            core = _core.EagleDrafter(head.core, settings, head.kv, circumstances.longest)
+        head = self._head(name)
+        core = head.drafter(circumstances.core_settings(), circumstances.longest)
         if circumstances.pace is None:
             return HeadDrafter(core, head.taps, head.name)
         pace = circumstances.pace(head.name)

@@ -29,6 +29,7 @@ def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     sizes().eagle3().save(root / "eagle3")
     sizes().medusa().save(root / "medusa")
+    sizes().hydra(small=True).save(root / "hydra")
     sizes(64).eagle3(embedding=True).save(root / "narrow")
     return root
 
@@ -44,7 +45,8 @@ def answer(tiny: Path, *options: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "name", ["head:{}/eagle3", "{}/medusa", "suffix,eagle3:{}/eagle3", "suffix+{}/eagle3"]
+    "name",
+    ["head:{}/eagle3", "{}/medusa", "suffix,eagle3:{}/eagle3", "suffix+{}/eagle3", "suffix+hydra:{}/hydra"],
 )
 def test_the_text_is_the_models(tiny: Path, heads: Path, name: str) -> None:
     options = ("--temperature", 0.8, "--seed", 5)
@@ -59,6 +61,8 @@ def test_the_text_is_the_models(tiny: Path, heads: Path, name: str) -> None:
     [
         ("head:{}/narrow", "whose hidden size is 256"),
         ("medusa:{}/eagle3", "is of the family eagle3"),
+        ("hydra:{}/medusa", "is of the family medusa"),
+        ("medusa:{}/hydra", "write hydra:"),
         ("head:", "needs a head"),
         ("head:{}/nothing", "there is no drafting head"),
         ("head:{}", "config.json"),
@@ -99,12 +103,10 @@ def test_a_folder_by_its_name_alone(tiny: Path, heads: Path, monkeypatch: pytest
         assert "there is no drafter 'narrow'; for the head of this name write head:narrow" in error_line(done)
 
 
-@pytest.mark.parametrize("family", ["eagle", "eagle3", "medusa"])
+@pytest.mark.parametrize("family", ["eagle", "eagle3", "medusa", "hydra"])
 def test_a_head_is_no_model(tiny: Path, tmp_path: Path, family: str) -> None:
     sizes = Sizes(target=256, hidden=256, vocab=VOCAB, outputs=100)
-    folder = {"eagle": sizes.eagle, "eagle3": sizes.eagle3, "medusa": sizes.medusa}[family]().save(
-        tmp_path / "h"
-    )
+    folder = getattr(sizes, family)().save(tmp_path / "h")
     for command in (
         ("generate", "hello", "-m", tiny, "--drafter", f"draft:{folder}"),
         ("generate", "hello", "-m", folder),

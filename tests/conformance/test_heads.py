@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from conformance.test_equal_to_plain import CONTEXT, check, params, prompts
 from conformance.tiny_cpu import tiny_cpu_backend
 from conformance.writing import write, write_plainly
-from forerun import _core
 from forerun.backends.cpu import CpuBackend
 from forerun.backends.cpu.heads import CpuHead
 from forerun.core.budget import FixedBudget
@@ -31,7 +30,7 @@ from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
 from support.heads import Sizes, TinyHead
 
-FAMILIES = ("eagle", "eagle3", "medusa", "vllm medusa", "cascade")
+FAMILIES = ("eagle", "eagle3", "medusa", "vllm medusa", "hydra", "small hydra", "cascade")
 
 
 def tiny_heads(vocab: int, outputs: int) -> dict[str, TinyHead]:
@@ -43,6 +42,8 @@ def tiny_heads(vocab: int, outputs: int) -> dict[str, TinyHead]:
         "eagle3": sizes().eagle3(),
         "medusa": sizes().medusa(),
         "vllm medusa": sizes().vllm_medusa(),
+        "hydra": sizes().hydra(blocks=2),
+        "small hydra": sizes().hydra(heads=4, small=True),
         "cascade": sizes().eagle3(embedding=True, reduced=False, taps=(2, 1, 0)),
     }
 
@@ -58,12 +59,7 @@ def head_drafter(
     cascades: bool = False,
 ) -> Drafter:
     choosing = core_settings(Pipeline(params, vocab, (vocab - 1,), prompt), params.seed or 0)
-    core: _core.EagleDrafter | _core.MedusaDrafter
-    if isinstance(loaded.core, _core.MedusaHeads):
-        core = _core.MedusaDrafter(loaded.core, choosing)
-    else:
-        core = _core.EagleDrafter(loaded.core, choosing, loaded.kv, capacity)
-    head = HeadDrafter(core, loaded.taps, loaded.name, least)
+    head = HeadDrafter(loaded.drafter(choosing, capacity), loaded.taps, loaded.name, least)
     return CascadeDrafter([SuffixDrafter(), head]) if cascades else head
 
 

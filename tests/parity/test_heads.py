@@ -15,7 +15,7 @@ from forerun.models.rows import Rows
 from forerun.sampling.fused import core_settings
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
-from support.heads import EAGLES, MEDUSAS, Sizes, TinyHead
+from support.heads import EAGLES, HYDRAS, MEDUSAS, Sizes, TinyHead
 
 torch = pytest.importorskip("torch")
 
@@ -184,3 +184,92 @@ def test_medusa_heads(name: str, tmp_path: Path) -> None:
             theirs = x @ w[f"{head}.{blocks}.weight"].T
         ours = loaded.core.logits(head, features[7].numpy())
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-3, atol=1e-4)
+
+
+class Hydra:
+    """The equations of Ankner et al. (arXiv 2402.05109), with the blocks that a checkpoint has."""
+
+    def __init__(self, tiny: TinyHead, target_embedding, target_head) -> None:  # type: ignore[no-untyped-def]
+        self.w = {name: torch.tensor(values) for name, values in tiny.arrays.items()}
+        self.embedding = target_embedding
+        self.rows = target_head  # of `tokens`, where the heads have no output layers
+        self.tokens = torch.arange(VOCAB)
+        if "d2t" in self.w:  # and the tokens of the text, in the order in which they come
+            own = (torch.arange(len(self.w["d2t"])) + self.w["d2t"]).tolist()
+            self.own = len(own)
+            self.tokens = torch.tensor(list(dict.fromkeys([*own, *TEXT.tolist()])))
+            self.rows = target_head[self.tokens]
+
+    def logits(self, state, path: list[int]):  # type: ignore[no-untyped-def]
+        """Of the token after `path`, whose first token follows the state's."""
+        head = len(path) - 1
+        c = torch.cat([state, *(self.embedding[token] for token in path)])
+        blocks = [
+            name.removesuffix("linear.weight")
+            for name in sorted(self.w)
+            if name.startswith(f"hydra_mlp.{head}.") and name.endswith("linear.weight")
+        ]
+        for place, at in enumerate(blocks):
+            inner = torch.nn.functional.silu(self.w[f"{at}linear.weight"] @ c + self.w[f"{at}linear.bias"])
+            over = (
+                c if place else self.w[f"{at}res_connection.weight"] @ c + self.w[f"{at}res_connection.bias"]
+            )
+            c = over + inner
+        out = next((name for name in self.w if name.startswith(f"hydra_lm_head.{head}.")), None)
+        if out is None:
+            return self.rows @ c
+        at = out.rpartition(".")[0]
+        return self.w[f"{at}.weight"] @ c + self.w.get(f"{at}.bias", torch.zeros(()))
+
+
+@pytest.mark.parametrize("name", HYDRAS)
+def test_hydra_heads(name: str, tmp_path: Path) -> None:
+    """Logits of each head, and the chances of a tree that sees its own guesses."""
+    tiny = HYDRAS[name]()
+    loaded = TARGET.load_head(open_head(tiny.save(tmp_path)), dtype="f32")
+    features, embedding = of_target(loaded.taps)
+    reading = Hydra(tiny, embedding, torch.tensor(tiny_weights(TARGET.config)["lm_head.weight"]))
+    own = getattr(reading, "own", VOCAB)
+    assert isinstance(loaded.core, _core.HydraHeads)
+    for at in (4, 9):
+        for depth in (1, 2, 3):
+            path = TEXT[at + 1 : at + 1 + depth].tolist()
+            theirs = reading.logits(features[at], path)[:own].numpy()
+            ours = loaded.core.logits(features[at].numpy(), path)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+
+    drafter = loaded.drafter(choosing(), 64)
+    drafter.observe(TEXT[:1], None)
+    drafter.observe(TEXT[1:], features[:-1].numpy())
+    tree = drafter.propose(14, 8, 0.0)
+    assert len(tree) == 15
+    assert tree.odds is not None
+    deepest, ids = 0, reading.tokens.tolist()
+    for node in range(1, 15):
+        path, chance = [int(TEXT[-1])], 1.0
+        for step in tree.path(node)[1:]:
+            shares = reading.logits(features[-2], path).softmax(-1)
+            chance *= float(shares[ids.index(tree.ids[step])])
+            path.append(tree.ids[step])
+        deepest = max(deepest, len(path) - 1)
+        assert abs(chance - tree.odds[node]) < 1e-3 * chance + 1e-6
+    assert deepest > 1
+
+
+@pytest.mark.parametrize("name", HYDRAS)
+@pytest.mark.parametrize("dtype", ["f32", "q8", "q4"])
+def test_a_hydra_trees_shape_changes_no_chance(name: str, dtype: str, tmp_path: Path) -> None:
+    """To the bit: a node's chance does not depend on which others are computed beside it."""
+    loaded = TARGET.load_head(open_head(HYDRAS[name]().save(tmp_path)), dtype=dtype)
+    features, _ = of_target(loaded.taps)
+    found: dict[tuple[int, ...], float] = {}
+    for nodes in (1, 2, 3, 7, 20, 60):
+        drafter = loaded.drafter(choosing(), 64)
+        drafter.observe(TEXT[:1], None)
+        drafter.observe(TEXT[1:], features[:-1].numpy())
+        tree = drafter.propose(nodes, 3, 0.0)
+        assert tree.odds is not None
+        for node in range(1, len(tree)):
+            path = tuple(tree.ids[step] for step in tree.path(node)[1:])
+            assert found.setdefault(path, tree.odds[node]) == tree.odds[node]
+    assert max(map(len, found)) == 3

@@ -20,7 +20,7 @@ from forerun.sampling.fused import core_settings
 from forerun.sampling.params import SamplingParams
 from forerun.sampling.pipeline import Pipeline
 from forerun.sampling.ranking import CoupledRanker
-from support.heads import EAGLES, MEDUSAS, Sizes
+from support.heads import EAGLES, HYDRAS, MEDUSAS, Sizes
 
 TARGET = tiny_cpu_backend()
 VOCAB = TARGET.config.vocab_size
@@ -30,7 +30,7 @@ COLD = SamplingParams()
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("heads")
-    for name, make in {**EAGLES, **MEDUSAS}.items():
+    for name, make in {**EAGLES, **MEDUSAS, **HYDRAS}.items():
         make().save(root / name)
     return root
 
@@ -40,12 +40,7 @@ def new_drafter(
 ) -> HeadDrafter:
     loaded = TARGET.load_head(open_head(folder / name), dtype=dtype)
     choosing = core_settings(Pipeline(params, VOCAB, (VOCAB - 1,), 1), params.seed or 0)
-    core: _core.EagleDrafter | _core.MedusaDrafter
-    if isinstance(loaded.core, _core.MedusaHeads):
-        core = _core.MedusaDrafter(loaded.core, choosing)
-    else:
-        core = _core.EagleDrafter(loaded.core, choosing, loaded.kv, capacity)
-    return HeadDrafter(core, loaded.taps, loaded.name, 0.0)
+    return HeadDrafter(loaded.drafter(choosing, capacity), loaded.taps, loaded.name, 0.0)
 
 
 def features(text: list[int], taps: tuple[int, ...]) -> np.ndarray:
@@ -70,7 +65,10 @@ def same(one: DraftTree, two: DraftTree) -> None:
     assert one.chances.tolist() == two.chances.tolist()
 
 
-@pytest.mark.parametrize("name", ["eagle, biases", "eagle3", "speculators, two layers", "medusa"])
+@pytest.mark.parametrize(
+    "name",
+    ["eagle, biases", "eagle3", "speculators, two layers", "medusa", "hydra", "hydra, the target's head"],
+)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     prompt=st.lists(st.integers(0, VOCAB - 1), min_size=2, max_size=90),
@@ -150,7 +148,7 @@ def test_teacher_forced_logits_are_the_incremental_ones(folder: Path, name: str,
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.lists(st.integers(0, VOCAB - 1), min_size=2, max_size=8),
-    name=st.sampled_from([*EAGLES, *MEDUSAS]),
+    name=st.sampled_from([*EAGLES, *MEDUSAS, *HYDRAS]),
     nodes=st.integers(1, 40),
     depth=st.integers(1, 8),
     temperature=st.sampled_from([0.0, 0.9]),
@@ -188,7 +186,7 @@ def test_trees_fit_the_budget(
         assert not (temperature and top_k) or len(guesses) <= top_k
 
 
-@pytest.mark.parametrize("name", ["eagle3", "eagle, biases", "medusa", "vllm medusa"])
+@pytest.mark.parametrize("name", ["eagle3", "eagle, biases", "medusa", "vllm medusa", "hydra"])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("penalty", [1.0, 1.4])
 def test_candidates_are_ranked_as_the_draft_models_are(
@@ -205,16 +203,17 @@ def test_candidates_are_ranked_as_the_draft_models_are(
     else:
         state = features(text[:-1], drafter.taps)[-1, 0]
         core = TARGET.load_head(head, dtype="f32").core
-        assert isinstance(core, _core.MedusaHeads)
-        logits = core.logits(0, state)
+        assert not isinstance(core, _core.EagleHead)
+        hydra = isinstance(core, _core.HydraHeads)
+        logits = core.logits(state, text[-1:]) if hydra else core.logits(0, state)
     wide = np.full(VOCAB, -np.inf, dtype=np.float32)
     wide[np.arange(VOCAB) if head.tokens is None else head.tokens] = logits
     pipeline = Pipeline(params, VOCAB, (VOCAB - 1,), 1)
     ranked = CoupledRanker(pipeline, 9, VOCAB).rank(wide, np.array(text, dtype=np.int32), [], 6)
     # the tree keeps tokens in the order of their chances, which is the ranker's
     assert tree.tokens[1:].tolist() == ranked.tokens
-    assert tree.chances is not None
-    np.testing.assert_allclose(tree.chances[1:], ranked.chances, rtol=1e-3)
+    assert tree.chances is not None  # shares among the best, of which the last ones may be others
+    np.testing.assert_allclose(tree.chances[1:], ranked.chances, rtol=2e-3)
 
 
 def test_growing_is_worth_the_most() -> None:

@@ -96,6 +96,7 @@ HEADS = {
     "eagle": lambda: Sizes().eagle(fc_bias=True, qkv_bias=True, embedding=True),
     "eagle3": lambda: Sizes().eagle3(norms="input_norm", embedding=True),
     "medusa": lambda: Sizes().medusa(),
+    "hydra": lambda: Sizes().hydra(blocks=2),
 }
 CASES = [
     (family, name)

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from conformance.tiny_cpu import tiny_cpu_backend
-from forerun import _core
 from forerun.cli.commands import forerun
 from forerun.errors import InputError
 from forerun.models.heads import is_head, open_head
@@ -167,6 +166,9 @@ OTHERS = {
     "knows 25 tokens, its target 24": lambda: Sizes(vocab=25).eagle3(embedding=True),
     "guesses 20 tokens, and its target knows 24": lambda: Sizes(vocab=20).medusa(),
     "guesses 28 tokens, and its target knows 24": lambda: Sizes(vocab=28).medusa(),
+    "guesses 20 tokens, and its target knows 24$|made for tiny": lambda: Sizes(vocab=20).hydra(),
+    "reads 48 values of 1 hidden state of its target, whose": lambda: Sizes(target=48).hydra(),
+    "knows 20 tokens, its target": lambda: Sizes(vocab=20).hydra(small=True),
     "guesses token": lambda: Sizes(vocab=99, outputs=60).eagle3(),
     "needs an embedding": lambda: Sizes(hidden=48).eagle3(),
 }
@@ -182,24 +184,20 @@ def test_heads_of_other_models_are_refused(reason: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("vocab", [298, 303])
-@pytest.mark.parametrize("kind", ["medusa", "eagle3"])
+@pytest.mark.parametrize("kind", ["medusa", "eagle3", "hydra"])
 def test_vocabularies_may_be_padded_differently(kind: str, vocab: int, tmp_path: Path) -> None:
     """A head that has rows for tokens that its target lacks never guesses these; one that lacks some of its
     target's reads nothing for them."""
     target = tiny_cpu_backend(vocab_size=300)
     sizes = Sizes(vocab=vocab)
-    made = sizes.medusa() if kind == "medusa" else sizes.eagle3(embedding=True, reduced=False)
+    made = sizes.eagle3(embedding=True, reduced=False) if kind == "eagle3" else getattr(sizes, kind)()
     if vocab > 300:  # what has no meaning would be guessed first
         for name, rows in made.arrays.items():
-            if name == "lm_head.weight" or name.endswith(".1.weight"):
+            if "lm_head" in name or name.endswith(".1.weight"):
                 rows[300:] = 50.0
     loaded = target.load_head(open_head(made.save(tmp_path)))
     settings = core_settings(Pipeline(SamplingParams(), 300, (299,), 1), 0)
-    core: _core.EagleDrafter | _core.MedusaDrafter
-    if isinstance(loaded.core, _core.MedusaHeads):
-        core = _core.MedusaDrafter(loaded.core, settings)
-    else:
-        core = _core.EagleDrafter(loaded.core, settings, loaded.kv, 100)
+    core = loaded.drafter(settings, 100)
     text = np.array([1, 299, 2, 298, 3], dtype=np.int32)
     states = target.forward(Rows.chain(text, target.new_cache(16)), text[:0], loaded.taps).features.copy()
     core.observe(text[:1], None)

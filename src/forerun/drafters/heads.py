@@ -1,8 +1,10 @@
-"""Drafting heads: EAGLE's layer, which grows a tree where it is most sure, and Medusa's, which each guess
-one of the next tokens. Both read the target's own hidden states.
+"""Drafting heads: EAGLE's layer, which grows a tree where it is most sure; Medusa's, which each guess one of
+the next tokens; and Hydra's, which each see the tokens before theirs too. All read the target's own hidden
+states.
 
-Cai et al., Medusa (arXiv 2401.10774); Li et al., EAGLE (2401.15077), EAGLE-2, whose dynamic trees these are
-(2406.16858), and EAGLE-3 (2503.01840). The work is done in C++ (csrc/drafting).
+Cai et al., Medusa (arXiv 2401.10774); Ankner et al., Hydra (2402.05109); Li et al., EAGLE (2401.15077),
+EAGLE-2, whose dynamic trees EAGLE and Hydra grow (2406.16858), and EAGLE-3 (2503.01840). The work is done in
+C++ (csrc/drafting).
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class HeadDrafter:
 
     EAGLE costs a small forward for each depth of a tree. Rows of its cache are made from the target's
     features alone: what was guessed beyond them is forgotten after each tree, and computed from true
-    features when it has been accepted. Medusa costs an output layer for each depth, and remembers one state.
+    features when it has been accepted. Medusa and Hydra cost a block and an output layer for each depth, and
+    remember one state.
 
     Reading along costs a row for each token. A head that was not asked for WINDOW tokens stops reading; when
     it is asked again, it reads as many of the last tokens, and what was before is lost to it.
@@ -41,7 +44,7 @@ class HeadDrafter:
 
     def __init__(
         self,
-        core: _core.EagleDrafter | _core.MedusaDrafter,
+        core: _core.EagleDrafter | _core.MedusaDrafter | _core.HydraDrafter,
         taps: tuple[int, ...],
         name: str,
         least_chance: float = LEAST_CHANCE,

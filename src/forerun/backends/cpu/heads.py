@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from forerun.models.heads.head import EXECUTED_AS, TEXT_TOKENS, Head
 from forerun.models.heads.padding import to_vocabulary
 from forerun.weights.tensor import Tensor
 
+HeadCore = _core.EagleDrafter | _core.MedusaDrafter | _core.HydraDrafter
 HEAD_DTYPES = ("auto", "f32", "bf16", "q8", "q4")
 
 
@@ -32,11 +33,19 @@ class CpuHead:
     kv: how keys and values of its own are kept
     """
 
-    core: _core.EagleHead | _core.MedusaHeads
+    core: _core.EagleHead | _core.MedusaHeads | _core.HydraHeads
     taps: tuple[int, ...]
     name: str
     bytes: int
     kv: str
+
+    def drafter(self, settings: _core.SamplingSettings, longest: int) -> HeadCore:
+        """The core's drafter for a text of at most `longest` tokens."""
+        if isinstance(self.core, _core.MedusaHeads):
+            return _core.MedusaDrafter(self.core, settings)
+        if isinstance(self.core, _core.HydraHeads):
+            return _core.HydraDrafter(self.core, settings)
+        return _core.EagleDrafter(self.core, settings, self.kv, longest)
 
 
 def load_head(
@@ -55,7 +64,7 @@ def load_head(
         target: whose embedding and output layer are used where the head has none.
         config: the target's.
         dtype: how weights are executed; "auto" as its family's are (`EXECUTED_AS`); "q4" keeps
-            EAGLE's output layer in 8 bits.
+            EAGLE's and Hydra's output layers in 8 bits.
         text_tokens: of each text that the head lacks, how many it may say all the same, if it guesses by the
             target's output layer.
 
@@ -64,18 +73,18 @@ def load_head(
     """
     if dtype not in HEAD_DTYPES:
         raise InputError(f"no dtype {dtype!r} for a head; choose one of {', '.join(HEAD_DTYPES)}")
-    if head.family == "hydra":
-        raise InputError(f"{head.path} holds Hydra heads, which cannot be run yet")
     head.check_fits(config)
     head = to_vocabulary(frequent_part(head, config), config)
     format = EXECUTED_AS[head.family] if dtype == "auto" else dtype
     packer = _Packer(head.path, target.team, format)
     rows = _target_rows(head, target, format, text_tokens)
-    core = (
-        _medusa(head, target, packer, rows, kernels)
-        if head.family == "medusa"
-        else _eagle(head, target, config, packer, rows, kernels)
-    )
+    core: _core.EagleHead | _core.MedusaHeads | _core.HydraHeads
+    if head.family == "medusa":
+        core = _medusa(head, target, packer, rows, kernels)
+    elif head.family == "hydra":
+        core = _hydra(head, target, packer, rows, kernels)
+    else:
+        core = _eagle(head, target, config, packer, rows, kernels)
     return CpuHead(
         core, head.taps_for(config), head.family, packer.bytes, "f32" if format == "f32" else "bf16"
     )
@@ -94,14 +103,41 @@ class _Packer:
         """A norm or a bias."""
         return floats(tensor, self._path)
 
-    def linear(self, tensors: Mapping[str, Tensor], name: str) -> _core.Linear:
-        tensor, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
-        offsets = None if bias is None else self.floats(bias)
-        outputs, inputs = tensor.shape
-        with finite(tensor, self._path):
-            packed = _core.Linear(
-                self._team, tensor.kind, tensor.data, outputs, inputs, self._format, offsets
+    def linear(self, tensors: Mapping[str, Tensor], name: str, short: str = "") -> _core.Linear:
+        """`short`: the name that says how the layer is executed, if not as most are."""
+        bias = tensors.get(f"{name}.bias")
+        return self._packed(tensors[f"{name}.weight"], None if bias is None else self.floats(bias), short)
+
+    def stacked(self, tensors: Mapping[str, Tensor], names: Sequence[str]) -> _core.Linear:
+        """Layers that read the same as one, the outputs of each behind those of the one before."""
+        parts = [tensors[f"{name}.weight"] for name in names]
+        kinds = {part.kind for part in parts}
+        kind, outputs = kinds.pop() if len(kinds) == 1 else "F32", sum(part.shape[0] for part in parts)
+        data = [part.data if part.kind == kind else self.floats(part).view(np.uint8) for part in parts]
+        stack = Tensor(
+            " and ".join(part.name for part in parts),
+            kind,
+            (outputs, parts[0].shape[1]),
+            np.concatenate(data),
+        )
+        biases = [tensors.get(f"{name}.bias") for name in names]
+        offsets = None
+        if any(bias is not None for bias in biases):
+            offsets = np.concatenate(
+                [
+                    np.zeros(part.shape[0], np.float32) if bias is None else self.floats(bias)
+                    for part, bias in zip(parts, biases, strict=True)
+                ]
             )
+        return self._packed(stack, offsets)
+
+    def _packed(
+        self, tensor: Tensor, offsets: npt.NDArray[np.float32] | None, short: str = ""
+    ) -> _core.Linear:
+        outputs, inputs = tensor.shape
+        format = execution(self._format, short)
+        with finite(tensor, self._path):
+            packed = _core.Linear(self._team, tensor.kind, tensor.data, outputs, inputs, format, offsets)
         self.bytes += packed.bytes
         return packed
 
@@ -194,6 +230,22 @@ def _medusa(
         out = packer.linear(head.tensors, f"{at}out") if own else shared
         heads.append(([packer.linear(head.tensors, f"{at}blocks.{block}") for block in range(blocks)], out))
     return _core.MedusaHeads(heads, _tokens(head), rows, target.team, kernels)
+
+
+def _hydra(
+    head: Head, target: _core.Model, packer: _Packer, rows: _core.TargetRows | None, kernels: str
+) -> _core.HydraHeads:
+    assert head.depth is not None
+    shared = None if "heads.0.out.weight" in head.tensors else packer.rows(target.head, head.tokens)
+    heads = []
+    for index in range(head.depth):
+        at = f"heads.{index}."
+        first = packer.stacked(head.tensors, [f"{at}linear", f"{at}residual"])
+        blocks = sum(name.startswith(f"{at}blocks.") and name.endswith(".weight") for name in head.tensors)
+        further = [packer.linear(head.tensors, f"{at}blocks.{block}") for block in range(blocks)]
+        out = packer.linear(head.tensors, f"{at}out", "lm_head") if shared is None else shared
+        heads.append((first, further, out))
+    return _core.HydraHeads(heads, target.embedding, _tokens(head), rows, target.team, kernels)
 
 
 def _target_rows(head: Head, target: _core.Model, format: str, most: int) -> _core.TargetRows | None:

@@ -7,7 +7,7 @@ from forerun.models.config import ModelConfig
 from forerun.models.heads.opening import open_head
 from forerun.models.shipped import FOLDER, short_name
 
-BEST_FIRST = ("eagle3", "eagle", "medusa")
+BEST_FIRST = ("eagle3", "eagle", "hydra", "medusa")
 
 
 def fitting_heads(target: ModelConfig) -> list[str]:
