@@ -29,6 +29,7 @@ from forerun.training.eagle import Eagle  # noqa: E402
 from forerun.training.eagle3 import Eagle3  # noqa: E402
 from forerun.training.eagle_head import Layout  # noqa: E402
 from forerun.training.export import FOUR_BITS, plainly, rope_theta  # noqa: E402
+from forerun.training.hydra import Hydra  # noqa: E402
 from forerun.training.losses import mean_head_rows, soft_cross_entropy  # noqa: E402
 from forerun.training.means import NAME  # noqa: E402
 from forerun.training.medusa import Medusa  # noqa: E402
@@ -233,7 +234,7 @@ class Interrupt:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "eagle", "draft"])
+@pytest.mark.parametrize("kind", ["eagle3", "eagle", "hydra", "draft"])
 def test_resumed_training_is_the_same(kind: str, model: Path, written: Path, tmp_path: Path) -> None:
     def nothing(*_: object) -> None:
         pass
@@ -283,7 +284,7 @@ def test_what_is_no_start(model: Path, written: Path, tmp_path: Path) -> None:
         train(replace(heads, folder=tmp_path / "shallow", start=heads.folder, blocks=1), nothing, nothing)
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "eagle", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle3", "eagle", "medusa", "hydra"])
 def test_a_file_that_names_fewer_tokens(kind: str, model: Path, written: Path, tmp_path: Path) -> None:
     """Than the loss is over: the same weights are trained, and written again for others."""
 
@@ -409,6 +410,7 @@ def test_states_that_were_not_kept(model: Path, written: Path, tmp_path: Path) -
         ("eagle3", ["--unroll", "3"], 1.8),
         ("eagle", [], 1.5),
         ("medusa", ["--heads", "3"], 1.2),
+        ("hydra", [], 1.8),
         ("draft", ["--layers", "1"], 1.5),
         ("draft", ["--hidden", "64", "--layers", "1", "--layout", "original"], 1.5),
     ],
@@ -515,7 +517,7 @@ def test_figures() -> None:
     assert Figures([0.5, 0.25], 0.8, 0.4).mean_accepted_length == 1.75
 
 
-@pytest.mark.parametrize("kind", [Eagle, Eagle3, Medusa])
+@pytest.mark.parametrize("kind", [Eagle, Eagle3, Medusa, Hydra])
 def test_what_a_guess_reads_is_what_serving_counts(kind: type[Any], model: Path, tmp_path: Path) -> None:
     checkpoint = open_checkpoint(model)
     head = kind(checkpoint, torch.arange(256))

@@ -21,7 +21,7 @@ def model(tmp_path: Path) -> Path:
     return write_tiny_hf(tmp_path / "model", TINY)
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "medusa", "draft"])
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "hydra", "draft"])
 def test_other_weights_are_not_written_over(kind: str, model: Path, tmp_path: Path) -> None:
     other = write_tiny_hf(tmp_path / "other", TINY)
     for folder, told in ((model, "is the model's own folder"), (other, f"holds {SINGLE}")):

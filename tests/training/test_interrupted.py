@@ -88,7 +88,7 @@ def test_a_checkpoint_that_was_tampered_with(model: Path, tmp_path: Path) -> Non
     assert forerun("train", "medusa", *common, *options, "--epochs", 1).returncode == 0
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "hydra"])
 def test_a_training_that_diverges(model: Path, tmp_path: Path, kind: str) -> None:
     """It ends at once and says so, and the drafter that was there before stays."""
     head = tmp_path / "head"

@@ -15,6 +15,7 @@ from forerun.training.batches import Batch  # noqa: E402
 from forerun.training.draft import Draft, Shape  # noqa: E402
 from forerun.training.eagle import Eagle  # noqa: E402
 from forerun.training.eagle3 import Eagle3  # noqa: E402
+from forerun.training.hydra import Hydra  # noqa: E402
 from forerun.training.medusa import Medusa  # noqa: E402
 from forerun.training.run import most_frequent  # noqa: E402
 from support.tiny import Tiny, write_tiny_gguf  # noqa: E402
@@ -31,6 +32,7 @@ STUDENTS = {
     "eagle3": lambda checkpoint: Eagle3(checkpoint, SAID, 3),
     "eagle": lambda checkpoint: Eagle(checkpoint, SAID),
     "medusa": lambda checkpoint: Medusa(checkpoint, SAID, 3),
+    "hydra": lambda checkpoint: Hydra(checkpoint, SAID, 3, 2),
     "draft": draft,
 }
 

@@ -247,6 +247,31 @@ def medusa(
 @train.command()
 @data_options
 @training_options
+@click.option("--heads", type=click.IntRange(1, 16), default=3, metavar="K", help="Tokens guessed ahead.")
+@click.option("--blocks", type=click.IntRange(1, 8), default=1, metavar="K", help="Blocks a head.")
+@loss_vocab_option
+@click.option(
+    "--layout",
+    type=click.Choice(["small", "original"]),
+    default="small",
+    help="How the heads are written: small (for this engine: without an output layer), or as their authors"
+    " lay them out, with the whole vocabulary.",
+)
+def hydra(
+    wish: Wish, course: Course, heads: int, blocks: int, loss_vocab: int | None, layout: Layout
+) -> None:
+    """Train Hydra heads.
+
+    Medusa's, each of which also reads the tokens that those before it guess.
+    """
+    if layout == "original":
+        course, loss_vocab = replace(course, draft_vocab=LARGEST_VOCABULARY), None
+    run(wish, replace(new_job("hydra", wish, course, loss_vocab), heads=heads, blocks=blocks, layout=layout))
+
+
+@train.command()
+@data_options
+@training_options
 @click.option(
     "--hidden",
     type=click.IntRange(32, 4096),
@@ -350,7 +375,7 @@ def run(wish: Wish, job: Job) -> None:
 
     display = TrainingDisplay()
     with told_if_interrupted(lambda: display.far(job.folder)), display:
-        figures = train_drafter(job, display.show, display.tell)
+        figures = train_drafter(job, display.show, display.tell, display.begin)
     # as anybody would load it, now that the drafter is there
     engine = open_target(wish, draft_tokens=GUESSES)
     name = quoted(f"{'draft' if job.kind == 'draft' else 'head'}:{job.folder}")

@@ -76,6 +76,9 @@ class TrainingDisplay(Display):
             return f"before the first batch of this run; {AGAIN}"
         return f"{self._spent:.0%} of the training is done and kept in {folder}; {AGAIN}"
 
+    def begin(self, share: float) -> None:
+        self(share, "solving for where it begins")
+
     def show(self, at: Progress, spent: float) -> None:
         self._spent = spent
         speed = at.tokens / max(at.seconds, 1e-9)

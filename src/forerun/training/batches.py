@@ -44,6 +44,10 @@ class Batch:
         """Rows of text, padding included."""
         return int(self.wanted.numel())
 
+    def to(self, device: torch.device) -> Batch:
+        """The same there."""
+        return Batch(self.tokens.to(device), self.features.to(device), self.wanted.to(device))
+
     @property
     def positions(self) -> torch.Tensor:
         """Of all rows in their conversations, which lie one after the other: int64 [conversations * rows]."""

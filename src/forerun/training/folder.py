@@ -10,11 +10,11 @@ from forerun.files import explained
 from forerun.models.hub import resolve_model
 from forerun.models.shipped import DRAFT_FILE
 from forerun.training.trainer import CHECKPOINT
-from forerun.weights.hf_folder import MEDUSA_FILES, SINGLE
+from forerun.weights.hf_folder import HYDRA_FILES, MEDUSA_FILES, SINGLE
 
 CARD = "MODEL_CARD.md"
 CONFIG = "config.json"
-WEIGHTS = (SINGLE, MEDUSA_FILES[0], DRAFT_FILE)
+WEIGHTS = (SINGLE, MEDUSA_FILES[0], HYDRA_FILES[0], DRAFT_FILE)
 """Of all kinds and layouts."""
 
 
@@ -45,8 +45,8 @@ def keep_one_layout(folder: Path, kind: str, layout: str) -> None:
         InputError: one cannot be removed.
     """
     written = SINGLE
-    if kind == "medusa" and layout == "original":
-        written = MEDUSA_FILES[0]
+    if layout == "original" and kind in ("medusa", "hydra"):
+        written = (MEDUSA_FILES if kind == "medusa" else HYDRA_FILES)[0]
     elif kind == "draft" and layout == "small":
         written = DRAFT_FILE
     for name in WEIGHTS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from forerun.models.backend import Backend
 from forerun.models.checkpoint import Checkpoint, open_checkpoint
 from forerun.models.hub import public_name, resolve_model
 from forerun.training import means
-from forerun.training.batches import Conversations
+from forerun.training.batches import Batch, Conversations
 from forerun.training.data import Recorder, open_to_read
 from forerun.training.draft import Draft, Shape
 from forerun.training.eagle import Eagle
@@ -24,6 +24,8 @@ from forerun.training.eagle3 import Eagle3
 from forerun.training.eagle_head import EagleHead, Layout
 from forerun.training.export import Recipe, model_card
 from forerun.training.folder import CARD, keep_one_layout
+from forerun.training.heads_ahead import HeadsAhead
+from forerun.training.hydra import BEGINNING_ROWS, Hydra
 from forerun.training.lock import sole_writer
 from forerun.training.means import KeptMeans
 from forerun.training.medusa import Medusa
@@ -38,7 +40,7 @@ class Job:
     """One training.
 
     Attributes:
-        kind: "eagle3", "eagle", "medusa" or "draft".
+        kind: "eagle3", "eagle", "medusa", "hydra" or "draft".
         model: the target, as the user names it.
         folder: takes the drafter and the training's state.
         data: folders of data.
@@ -50,9 +52,9 @@ class Job:
         start: a folder of an earlier training of this kind, to begin from its weights.
         command: the command line, for the card.
         steps: of EAGLE-3's training-time test.
-        layout: of the drafter's files; of Medusa "original" needs the whole vocabulary.
-        heads: of Medusa.
-        blocks: of a Medusa head.
+        layout: of the drafter's files; of Medusa and Hydra "original" needs the whole vocabulary.
+        heads: of Medusa or Hydra.
+        blocks: of each.
         hidden, layers: of a draft model; see `draft.Shape`.
         costs: of the target, to tell what the drafter should gain.
         target: the loaded model, needed where the data lacks hidden states.
@@ -78,13 +80,17 @@ class Job:
 
 
 def train(
-    job: Job, show: Callable[[Progress, float], None], tell: Callable[[Progress, Figures], None]
+    job: Job,
+    show: Callable[[Progress, float], None],
+    tell: Callable[[Progress, Figures], None],
+    begin: Callable[[float], None] = lambda share: None,
 ) -> Figures:
     """Train, or go on with a training that was interrupted; the drafter in `job.folder` is always whole.
 
     Args:
         show: called after every batch with progress and the share of the budget spent.
         tell: called at every checkpoint with held-out figures.
+        begin: called before, with the share done, where a beginning is solved for (Hydra's).
 
     Raises:
         InputError: data or folders that cannot be used.
@@ -92,7 +98,7 @@ def train(
     checkpoint = open_checkpoint(resolve_model(job.model))
     job.folder.mkdir(parents=True, exist_ok=True)
     with sole_writer(job.folder):
-        return _train(job, checkpoint, show, tell)
+        return _train(job, checkpoint, show, tell, begin)
 
 
 def _train(
@@ -100,6 +106,7 @@ def _train(
     checkpoint: Checkpoint,
     show: Callable[[Progress, float], None],
     tell: Callable[[Progress, Figures], None],
+    begin: Callable[[float], None],
 ) -> Figures:
     config = checkpoint.config
     state = read_checkpoint(job.folder)
@@ -120,6 +127,7 @@ def _train(
         "eagle3": [job.steps],
         "eagle": [],
         "medusa": [job.heads, job.blocks],
+        "hydra": [job.heads, job.blocks],
         "draft": [job.hidden, job.layers, job.layout],
     }
     about = {"kind": job.kind, "shape": shape[job.kind], "rate": job.settings.rate, "seed": job.settings.seed}
@@ -127,6 +135,8 @@ def _train(
     trainer = Trainer(module, data, job.folder, job.settings, about, kept)
     if state is not None:
         trainer.resume(state)
+    elif isinstance(module, Hydra) and job.start is None:
+        module.begin(_first_batches(data, job.settings, trainer.device, begin))
     recipe = Recipe(job.kind, job.model, job.command, data.tokens, len(module.vocabulary), len(module.named))
 
     def keep(figures: Figures) -> None:
@@ -166,6 +176,18 @@ def _kept(job: Job, data: Conversations, width: int, fresh: bool) -> KeptMeans |
     return KeptMeans(job.folder, data, width)
 
 
+def _first_batches(
+    data: Conversations, settings: Settings, device: torch.device, begin: Callable[[float], None]
+) -> Iterator[Batch]:
+    """With `BEGINNING_ROWS` rows that are wanted, or all there are."""
+    rows = 0
+    for places in data.epoch(settings.seed, 0, settings.rows):
+        if rows < BEGINNING_ROWS:
+            yield data.batch(places).to(device)
+            rows += sum(place.wanted for place in places)
+            begin(min(1.0, rows / BEGINNING_ROWS))
+
+
 def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[str, Any] | None) -> Any:
     counts = torch.from_numpy(data.token_counts(checkpoint.config.vocab_size))
     if state is not None:
@@ -181,12 +203,14 @@ def _module(job: Job, checkpoint: Checkpoint, data: Conversations, state: dict[s
         module = Eagle(checkpoint, vocabulary, named)
     elif job.kind == "medusa":
         module = Medusa(checkpoint, vocabulary, job.heads, job.blocks, named)
+    elif job.kind == "hydra":
+        module = Hydra(checkpoint, vocabulary, job.heads, job.blocks, named)
     else:
         shape = Shape(job.hidden, job.layers, job.layout != "small")
         module = Draft(checkpoint, text.from_checkpoint(checkpoint), vocabulary, shape)
     if job.start and state is None:
         weights = {**_start(job.start, job.kind), "vocabulary": vocabulary}
-        load_weights(module, module.grown(weights) if job.kind == "medusa" else weights, job.start)
+        load_weights(module, module.grown(weights) if isinstance(module, HeadsAhead) else weights, job.start)
     return module
 
 
@@ -229,7 +253,7 @@ def _start(folder: Path, kind: str) -> dict[str, Any]:
 def _save(
     job: Job, checkpoint: Checkpoint, module: Any, recipe: Recipe, trainer: Trainer, figures: Figures
 ) -> None:
-    if isinstance(module, EagleHead | Medusa):
+    if isinstance(module, EagleHead | HeadsAhead):
         module.save(job.folder, public_name(job.model), job.layout)
     else:
         module.save(job.folder)

@@ -199,7 +199,7 @@ class Trainer:
 
     def _train(self, places: list[Place]) -> None:
         start = monotonic()
-        batch = self._here(self.data.batch(places))
+        batch = self.data.batch(places).to(self.device)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate()
         with torch.autocast(self.device.type, torch.bfloat16):
@@ -241,13 +241,10 @@ class Trainer:
         share = max(1, round(sum(place.tokens for place in places) / self.settings.judged_rows))
         for batch in in_batches(self.data, places[::share], self.settings.rows):
             with torch.autocast(self.device.type, torch.bfloat16):
-                right, best = self.module.guesses(self._here(batch), depth)
+                right, best = self.module.guesses(batch.to(self.device), depth)
             chains.append(right.cpu())
             among.append(best.cpu())
         return torch.cat(chains), torch.cat(among)
-
-    def _here(self, batch: Batch) -> Batch:
-        return Batch(*(x.to(self.device) for x in (batch.tokens, batch.features, batch.wanted)))
 
     def save(self) -> None:
         """Write the checkpoint; the old one stays until the new one is whole.

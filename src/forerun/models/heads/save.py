@@ -253,7 +253,10 @@ def save_hydra(
         "draft_vocab_size": settings.vocab_size if tokens is None else int(tokens.size),
         "torch_dtype": "bfloat16",
     }
-    write_folder(folder, config, {**tensors, **_token_map(settings.vocab_size, tokens)})
+    named: dict[str, npt.NDArray[np.generic]] = {**tensors}
+    if tokens is not None:
+        named["d2t"] = (tokens - np.arange(tokens.size)).astype(np.int32)
+    write_folder(folder, config, named)
 
 
 def _layer(settings: EagleSettings) -> dict[str, object]:
