@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
+import numpy as np
 import torch
 
+from forerun.training.batches import Conversations
 from forerun.training.store import Store
 from forerun.training.trainer import CHECKPOINT, Trainer
 from forerun.training.writer import Writer
@@ -78,6 +82,7 @@ def test_a_checkpoint_that_was_tampered_with(model: Path, tmp_path: Path) -> Non
         ("optimizer", {"state": {0: {**first, "exp_avg": torch.zeros(3)}}}),
         ("optimizer", {"state": {0: {"step": first["step"]}}}),
         ("optimizer", {"state": {999: first}}),
+        ("optimizer", {"state": {0: {**first, "exp_avg": first["exp_avg"] * float("nan")}}}),
         ("optimizer", {}),
     ):
         torch.save({**whole, part: wrong}, path)
@@ -105,14 +110,75 @@ def test_a_training_that_diverges(model: Path, tmp_path: Path, kind: str) -> Non
     assert {name: (head / name).read_bytes() for name in before} == before
 
 
-def test_hidden_states_that_are_not_finite(model: Path, tmp_path: Path) -> None:
-    data, head = tmp_path / "data", tmp_path / "head"
-    assert forerun("train", "data", "-m", model, "-o", data, "--tokens", 3_000).returncode == 0
-    states = data / "features.bin"
-    states.write_bytes(b"\xff" * states.stat().st_size)
-    done = forerun("train", "eagle3", "-m", model, "--data", data, "-o", head, "--threads", 1)
+@pytest.fixture(scope="module")
+def data(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    assert forerun("train", "data", "-m", model, "-o", folder, "--tokens", 3_000).returncode == 0
+    return folder
+
+
+def copied(folder: Path, to: Path, change: Callable[[bytes], bytes]) -> Path:
+    """The data with other hidden states."""
+    shutil.copytree(folder, to)
+    states = to / "features.bin"
+    states.write_bytes(change(states.read_bytes()))
+    return to
+
+
+def refused(kind: str, model: Path, *options: object) -> str:
+    """What a training says that cannot be."""
+    options = (*options, "--threads", 1, "--draft-vocab", 250, "--batch", 256, "--epochs", 2)
+    done = forerun("train", kind, "-m", model, *options)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert "hidden states that are not finite; write the data again" in error_line(done)
+    return error_line(done)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_hidden_states_that_are_not_finite(kind: str, model: Path, data: Path, tmp_path: Path) -> None:
+    """Which folder they are in is told, and what was computed from them is not kept."""
+    bad = copied(data, tmp_path / "bad", lambda states: b"\xff" * len(states))
+    options = ("--data", data, "--data", bad, "-o", tmp_path / "head")
+    told = f"{bad} holds hidden states that are not finite; write the data again"
+    assert refused(kind, model, *options) == told
+    shutil.copy(data / "features.bin", bad)
+    options = (*options, "--threads", 1, "--draft-vocab", 250, "--batch", 256, "--epochs", 2)
+    assert forerun("train", kind, "-m", model, *options).returncode == 0
+
+
+def test_held_out_states_that_are_not_finite(model: Path, data: Path, tmp_path: Path) -> None:
+    store = Store(data)
+    apart = Conversations([store]).greedy_held_out[0].place
+    starts = np.cumsum([0, *(store.index["tokens"] - 1)]) * store.position_bytes
+
+    def spoil(states: bytes) -> bytes:
+        start, end = starts[apart], starts[apart + 1]
+        return states[:start] + b"\xff" * (end - start) + states[end:]
+
+    bad = copied(data, tmp_path / "bad", spoil)
+    assert f"{bad} holds hidden states that are not finite" in refused(
+        "medusa", model, "--data", bad, "-o", tmp_path / "head"
+    )
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle", "medusa", "draft"])
+def test_a_start_that_is_not_finite(kind: str, model: Path, data: Path, tmp_path: Path) -> None:
+    """A lower rate would not help."""
+    own = ("--layers", 1) if kind == "draft" else ()
+    first, options = tmp_path / "first", ("--threads", 1, "--draft-vocab", 250, "--batch", 256, *own)
+    done = forerun("train", kind, "-m", model, "--data", data, "-o", first, *options, "--epochs", 0.1)
+    assert done.returncode == 0, done.stderr
+    whole = torch.load(first / CHECKPOINT, weights_only=True)
+    trained = {name for name, w in whole["module"].items() if w.is_floating_point()}
+    options = ("--data", data, "--start", first, "-o", tmp_path / "head", *own)
+    spoilt = f"{first / CHECKPOINT} holds weights that are not finite; name another folder"
+    for value, told in (
+        (float("nan"), spoilt),
+        (float("inf"), spoilt),
+        (3e38, "the loss is not finite before anything is trained: "),
+    ):
+        module = {n: torch.full_like(w, value) if n in trained else w for n, w in whole["module"].items()}
+        torch.save({**whole, "module": module}, first / CHECKPOINT)
+        assert told in refused(kind, model, *options)
 
 
 def test_prompts_that_are_fewer_than_tokens_wished_for(model: Path, tmp_path: Path) -> None:

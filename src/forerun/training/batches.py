@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from forerun.errors import InputError
 from forerun.training.store import Conversation, Store
-from forerun.weights.bfloat16 import Halves
+from forerun.weights.bfloat16 import Halves, all_finite
 
 LEAST_HELD_OUT = 20
 MOST_APART = 50
@@ -127,8 +127,9 @@ class Conversations:
             groups += grouped(sorted(order[start : start + 512], key=lambda place: place.tokens), rows)
         return [groups[i] for i in draw.permutation(len(groups))]
 
-    def batch(self, places: Sequence[Place]) -> Batch:
-        """Read these conversations."""
+    def batch(self, places: Sequence[Place], *, checked: bool = False) -> Batch:
+        """Read these conversations. `checked`: InputError, which names the folder, for a hidden state that is
+        not finite."""
         rows = -(-(max(place.tokens for place in places) - 1) // ALIGNED) * ALIGNED
         store = self.stores[0]
         tokens = np.zeros((len(places), rows + 1), np.int64)
@@ -138,6 +139,9 @@ class Conversations:
             one, n = self.stores[place.store].conversation(place.place), place.tokens
             tokens[at, :n] = one.tokens[:n]
             features[at, : n - 1] = self._states(one, n)
+            if checked and not all_finite(features[at]):
+                folder = self.stores[place.store].folder
+                raise InputError(f"{folder} holds hidden states that are not finite; write the data again")
             wanted[at, place.first : place.first + place.wanted] = True
         bits = torch.from_numpy(features.view(np.int16)).view(torch.bfloat16)
         return Batch(torch.from_numpy(tokens), bits, torch.from_numpy(wanted))
@@ -185,9 +189,9 @@ def grouped(places: Sequence[Place], rows: int) -> list[list[Place]]:
 
 
 def in_batches(conversations: Conversations, places: Sequence[Place], rows: int) -> Iterator[Batch]:
-    """Batches of these conversations, in order of length."""
+    """Batches of these conversations, in order of length, checked."""
     for group in grouped(sorted(places, key=lambda place: place.tokens), rows):
-        yield conversations.batch(group)
+        yield conversations.batch(group, checked=True)
 
 
 def following(batch: Batch) -> torch.Tensor:

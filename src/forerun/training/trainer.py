@@ -205,8 +205,7 @@ class Trainer:
         with torch.autocast(self.device.type, torch.bfloat16):
             loss, first = self.module.loss(batch, self._targets(batch, places))
         if not math.isfinite(first) or not bool(loss.isfinite()):
-            if not bool(batch.features.isfinite().all()):
-                raise InputError("the data holds hidden states that are not finite; write the data again")
+            self.data.batch(places, checked=True)  # is it the data's fault?
             raise self._diverged()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
@@ -222,7 +221,7 @@ class Trainer:
         if found is not None:
             return found.to(self.device)
         means: Tensor = self.module.targets(batch)
-        if self.kept is not None:
+        if self.kept is not None and bool(means.isfinite().all()):
             self.kept.keep(places, means)
         return means
 
@@ -267,6 +266,11 @@ class Trainer:
         write_whole(self.folder / CHECKPOINT, written.getbuffer())
 
     def _diverged(self) -> InputError:
+        if not self.at.tokens:
+            return InputError(
+                "the loss is not finite before anything is trained: hidden states of --data or weights of"
+                " --start are too large to compute with; name others"
+            )
         return InputError(
             f"the training diverged after {counted(self.at.tokens, 'token')}: its numbers are not finite any "
             f"more; train with a lower --rate than {self.settings.rate:g}, in another folder"
@@ -306,12 +310,13 @@ def _is_sound(at: Progress) -> bool:
 
 
 def _fits(weights: object, state: Mapping[str, object]) -> bool:
-    """Whether this is AdamW's state for these weights: its fused kernels trust the sizes."""
+    """Whether this is AdamW's state for these weights, all finite: its fused kernels trust the sizes."""
     if not isinstance(weights, Tensor):
         return False
     shapes = {"step": torch.Size(), "exp_avg": weights.shape, "exp_avg_sq": weights.shape}
     return state.keys() == shapes.keys() and all(
-        isinstance(value, Tensor) and value.shape == shapes[name] for name, value in state.items()
+        isinstance(value, Tensor) and value.shape == shapes[name] and bool(value.isfinite().all())
+        for name, value in state.items()
     )
 
 
@@ -319,8 +324,11 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], folder: Pa
     """Take over the weights of the training in `folder`.
 
     Raises:
-        InputError: they are of other sizes.
+        InputError: they are of other sizes, or not finite.
     """
+    numbers = [w for w in weights.values() if isinstance(w, Tensor) and w.is_floating_point()]
+    if not all(bool(w.isfinite().all()) for w in numbers):
+        raise InputError(f"{folder / CHECKPOINT} holds weights that are not finite; name another folder")
     try:
         module.load_state_dict(weights)
     except (RuntimeError, AttributeError, TypeError) as error:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 Halves = npt.NDArray[np.uint16]
 HALF = np.uint32(16)
+EXPONENT = np.uint16(0x7F80)
 
 
 def to_bfloat16(values: npt.NDArray[np.float32]) -> Halves:
@@ -15,6 +16,11 @@ def to_bfloat16(values: npt.NDArray[np.float32]) -> Halves:
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> HALF) & np.uint32(1))) >> HALF
     result: Halves = rounded.astype(np.uint16)
     return result
+
+
+def all_finite(bits: Halves) -> bool:
+    """Whether none is NaN or infinite."""
+    return not (bits & EXPONENT == EXPONENT).any()
 
 
 def from_bfloat16(bits: Halves) -> npt.NDArray[np.float32]:
