@@ -13,7 +13,7 @@ from forerun.cli.pictures import Picture, as_svg, as_text
 from forerun.core.tree import DraftTree
 from forerun.models import hub
 from forerun.roster import split_cascade, split_list
-from support.heads import Sizes
+from support.heads import Sizes, TinyHead
 from support.program import error_line, forerun, process
 from support.tiny import vocabulary, write_tiny_hf
 
@@ -31,6 +31,8 @@ def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes().medusa().save(root / "medusa")
     sizes().hydra(small=True).save(root / "hydra")
     sizes(64).eagle3(embedding=True).save(root / "narrow")
+    other = sizes().hydra()
+    TinyHead({**other.config, "hydra_head_arch": "prefix-mlp"}, other.arrays).save(root / "prefix")
     return root
 
 
@@ -63,6 +65,7 @@ def test_the_text_is_the_models(tiny: Path, heads: Path, name: str) -> None:
         ("medusa:{}/eagle3", "is of the family eagle3"),
         ("hydra:{}/medusa", "is of the family medusa"),
         ("medusa:{}/hydra", "write hydra:"),
+        ("hydra:{}/prefix", "holds Hydra++ heads (prefix-mlp)"),
         ("head:", "needs a head"),
         ("head:{}/nothing", "there is no drafting head"),
         ("head:{}", "config.json"),

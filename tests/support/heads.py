@@ -245,7 +245,6 @@ class Sizes:
             return TinyHead(config, arrays, "hydra_lm_head.safetensors")
         tokens = np.sort(self.draw.permutation(self.vocab)[: self.outputs])
         arrays["d2t"] = tokens - np.arange(self.outputs)
-        arrays["t2d"] = np.isin(np.arange(self.vocab), tokens)
         sizes = {"hidden_size": self.target, "vocab_size": self.vocab, "draft_vocab_size": self.outputs}
         return TinyHead({**config, **sizes, "model_type": "hydra"}, arrays)
 

@@ -64,7 +64,6 @@ def read_hydra(folder: Folder) -> Head:
     vocab = fields.integer("vocab_size", 1, LARGEST_VOCABULARY) if fields.has("vocab_size") else None
     vocab = _vocabulary(folder, hidden, vocab)
     tokens = None if outputs is None else target_tokens(folder, vocab, outputs)
-    folder.taken.add("t2d")  # says the same as d2t
     return Head(
         path=folder.path,
         layout="hydra",
