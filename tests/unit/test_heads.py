@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from conformance.tiny_cpu import tiny_cpu_backend
+from forerun import _core
 from forerun.cli.commands import forerun
 from forerun.errors import InputError
 from forerun.models.heads import is_head, open_head
@@ -278,6 +279,7 @@ def test_saved_hydra_is_read_again(layout: str, tmp_path: Path) -> None:
     head.check_fits(TARGET.config)
     assert (head.family, head.depth) == ("hydra", 3)
     assert head.outputs == {"original": 24, "small": 15}.get(layout)
+    TARGET.load_head(head)
     assert head.borrows_rows == (layout == "small")
     assert (head.tokens is None) == (tokens is None)
     if tokens is not None and head.tokens is not None:
@@ -289,6 +291,22 @@ def test_saved_hydra_is_read_again(layout: str, tmp_path: Path) -> None:
         exact = tiny.arrays[f"hydra_mlp.2.{theirs}.weight"]
         wide = np.left_shift(values, np.uint32(16)).view(np.float32).reshape(exact.shape)
         assert np.abs(wide - exact).max() <= np.abs(exact).max() / 256
+
+
+def test_a_hydra_heads_matrices_may_be_of_two_kinds(tmp_path: Path) -> None:
+    """What is packed as one layer is stored as two; so may the biases be, of which one may be missing."""
+    arrays = dict(Sizes().hydra().arrays)
+    name = "hydra_mlp.0.0.linear.weight"
+    arrays[name] = arrays[name].astype(np.float16).astype(np.float32)
+    arrays["hydra_mlp.0.0.linear.bias"][:] = 0.0
+    mixed = {**arrays, name: arrays[name].astype(np.float16)}
+    del mixed["hydra_mlp.0.0.linear.bias"]
+    state, logits = np.random.default_rng(1).normal(size=64).astype(np.float32), []
+    for at, made in (("one", arrays), ("two", mixed)):
+        core = TARGET.load_head(open_head(TinyHead({}, made).save(tmp_path / at))).core
+        assert isinstance(core, _core.HydraHeads)
+        logits.append(core.logits(state, [7]).tolist())
+    assert logits[0] == logits[1]
 
 
 def test_hydra_layouts_refuse_what_they_have_no_place_for(tmp_path: Path) -> None:
