@@ -185,11 +185,15 @@ def test_least_squares() -> None:
         assert np.allclose(bias.numpy(), expected[0], atol=1e-3)
 
 
-def test_no_least_squares_of_nothing() -> None:
-    bad = [(torch.full((3, 2), torch.inf), [torch.zeros(3, 1)])]
-    for rows in ([], bad):
-        with pytest.raises(InputError, match="not finite"):
-            fitted(rows, [2])
+def test_no_least_squares_of_nothing(checkpoint: Checkpoint) -> None:
+    for rows in ([], [(torch.zeros(0, 2), [torch.zeros(0, 1)])]):
+        assert fitted(rows, [2]) is None
+    with pytest.raises(InputError, match="too large"):
+        fitted([(torch.full((3, 2), 3e38), [torch.zeros(3, 1)])], [2])
+    student, one = Hydra(checkpoint, SAID, 16), batch()  # no conversation is as long as its last head's path
+    before = {name: parameter.clone() for name, parameter in student.named_parameters()}
+    student.begin([one])
+    assert all(torch.equal(parameter, before[name]) for name, parameter in student.named_parameters())
 
 
 def test_where_states_are_linear_heads_begin_right(checkpoint: Checkpoint) -> None:

@@ -133,7 +133,7 @@ def refused(kind: str, model: Path, *options: object) -> str:
     return error_line(done)
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "hydra"])
 def test_hidden_states_that_are_not_finite(kind: str, model: Path, data: Path, tmp_path: Path) -> None:
     """Which folder they are in is told, and what was computed from them is not kept."""
     bad = copied(data, tmp_path / "bad", lambda states: b"\xff" * len(states))
@@ -160,7 +160,7 @@ def test_held_out_states_that_are_not_finite(model: Path, data: Path, tmp_path: 
     )
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "eagle", "medusa", "draft"])
+@pytest.mark.parametrize("kind", ["eagle3", "eagle", "medusa", "hydra", "draft"])
 def test_a_start_that_is_not_finite(kind: str, model: Path, data: Path, tmp_path: Path) -> None:
     """A lower rate would not help."""
     own = ("--layers", 1) if kind == "draft" else ()

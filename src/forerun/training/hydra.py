@@ -99,10 +99,12 @@ class Hydra(HeadsAhead):
         """Let R and r foretell the target's states best in squares, where training would come by and by.
 
         Raises:
-            InputError: the batches have no rows, or what they have is not finite.
+            InputError: states are too large to compute with.
         """
         hidden = self.hidden
         found = fitted(self._examples(batches), [(2 + ahead) * hidden for ahead in range(len(self.heads))])
+        if found is None:
+            return
         for head, (weight, bias) in zip(self.heads, found, strict=True):
             head.residual.weight.data.copy_(weight)
             head.residual.bias.data.copy_(bias)

@@ -24,16 +24,16 @@ LEAST = 1e-9
 @torch.no_grad()
 def fitted(
     rows: Iterable[tuple[Tensor, Sequence[Tensor]]], reads: Sequence[int]
-) -> list[tuple[Tensor, Tensor]]:
+) -> list[tuple[Tensor, Tensor]] | None:
     """Of each of some outputs the map that foretells it from the first inputs: weight [width, inputs], bias
-    [width], float32.
+    [width], float32; None where there are no rows.
 
     Args:
         rows: part after part, the inputs float32 [n, most of `reads`] and the outputs, [n, width] each.
         reads: how many inputs each output is foretold from.
 
     Raises:
-        InputError: there are no rows, or numbers that are not finite.
+        InputError: there are numbers too large to compute with.
     """
     squares: Tensor | None = None
     products: list[Tensor] = []
@@ -45,8 +45,10 @@ def fitted(
         squares.addmm_(inputs.T, inputs)
         for product, output in zip(products, outputs, strict=True):
             product.addmm_(inputs[:, : len(product)].T, output.float())
-    if squares is None or not bool(squares.isfinite().all()):
-        raise InputError("the data holds hidden states that are not finite; write the data again")
+    if squares is None or not squares[0, 0]:
+        return None
+    if not all(bool(sums.isfinite().all()) for sums in (squares, *products)):
+        raise InputError("hidden states of --data are too large to compute with; name others")
     squares = squares.double()
     each = squares.diagonal()
     each += RIDGE * each + LEAST * each.max()

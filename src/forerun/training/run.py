@@ -183,7 +183,7 @@ def _first_batches(
     rows = 0
     for places in data.epoch(settings.seed, 0, settings.rows):
         if rows < BEGINNING_ROWS:
-            yield data.batch(places).to(device)
+            yield data.batch(places, checked=True).to(device)
             rows += sum(place.wanted for place in places)
             begin(min(1.0, rows / BEGINNING_ROWS))
 
