@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from forerun._core import merge
 from forerun.core.protocols import Budget, Drafter
+from forerun.core.tokens import TokenBuffer
 from forerun.core.tree import DraftTree, FloatArray, IntArray
 from forerun.drafters.cascade import Extender
 from forerun.errors import ForerunError
@@ -79,12 +80,11 @@ class GuidedDrafter:
         self.taps = drafter.taps
         self._drafter = drafter
         self._constraint = constraint
-        self._text = np.zeros(256, dtype=np.int32)
-        self._length = 0
+        self._text = TokenBuffer()
         self._habits: dict[tuple[int, int], int] = {}
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
-        self._length = 0
+        self._text.truncate(0)
         self._habits = {}
         self._append(tokens.tolist())
         self._drafter.begin(tokens, features)
@@ -94,11 +94,11 @@ class GuidedDrafter:
         self._drafter.observe(tokens, features)
 
     def truncate(self, length: int) -> None:
-        self._length = min(self._length, length)
+        self._text.truncate(length)
         self._drafter.truncate(length)
 
     def propose(self, budget: Budget) -> DraftTree:
-        text = self._text[: self._length]
+        text = self._text.tokens
         tokens, chances = self._likely(text, min(budget.nodes, budget.depth))
         if not tokens:
             return self._pruned(self._drafter.propose(budget))
@@ -115,13 +115,11 @@ class GuidedDrafter:
         return self._pruned(merge(chain, guesses.named(self.name), budget.nodes))
 
     def _append(self, tokens: Sequence[int]) -> None:
-        end = self._length + len(tokens)
-        if end > self._text.size:
-            self._text = np.concatenate([self._text, np.zeros(end, dtype=np.int32)])
-        self._text[self._length : end] = tokens
-        first, self._length = self._length, end
-        for at in range(max(first, self._constraint.start), end):
-            self._learn(self._text[:at], int(self._text[at]))
+        first = self._text.length
+        self._text.extend(tokens)
+        text = self._text.tokens
+        for at in range(max(first, self._constraint.start), len(text)):
+            self._learn(text[:at], int(text[at]))
 
     def _learn(self, text: IntArray, token: int) -> None:
         """What followed the text where it had a choice."""
@@ -170,7 +168,7 @@ class GuidedDrafter:
         """
         if len(tree) == 1 or tree.drawn:
             return tree
-        text, ids = self._text[: self._length], tree.ids
+        text, ids = self._text.tokens, tree.ids
         kept = {0}
         for leaf, children in enumerate(tree.children):
             if not children:

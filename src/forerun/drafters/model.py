@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from forerun.core.protocols import Budget
+from forerun.core.tokens import TokenBuffer
 from forerun.core.tree import DoubleArray, DraftTree, FloatArray, IntArray
 
 MOST_SIBLINGS = 8
@@ -136,36 +137,31 @@ class ModelDrafter:
         self._siblings = siblings
         self._guide = guide
         self._ranker = ranker
-        self._text = np.zeros(64, dtype=np.int32)
-        self._length = 0
+        self._text = TokenBuffer()
         self._grown: Growing | None = None
 
     def begin(self, tokens: IntArray, features: FloatArray | None) -> None:
         self._guide.truncate(0)
-        self._length = 0
+        self._text.truncate(0)
         self._grown = None
         self.observe(tokens.tolist(), features)
 
     def observe(self, tokens: Sequence[int], features: FloatArray | None) -> None:
-        end = self._length + len(tokens)
-        if end > self._text.size:
-            self._text = np.concatenate([self._text, np.zeros(end, dtype=np.int32)])
-        self._text[self._length : end] = tokens
-        self._length = end
+        self._text.extend(tokens)
         self._keep(tokens)
 
     def truncate(self, length: int) -> None:
-        self._length = min(self._length, length)
-        self._guide.truncate(self._length - 1)
+        self._text.truncate(length)
+        self._guide.truncate(self._text.length - 1)
         self._grown = None
 
     def propose(self, budget: Budget) -> DraftTree:
-        text = self._text[: self._length]
+        text = self._text.tokens
         depth = min(budget.depth, budget.nodes)
-        room = self._guide.capacity - self._length
+        room = self._guide.capacity - len(text)
         if depth < 1 or room < budget.nodes:  # the draft model's own context ends here
             return DraftTree.chain(int(text[-1]))
-        self._guide.truncate(self._length - 1)  # asked twice: the root's logits are wanted again
+        self._guide.truncate(len(text) - 1)  # asked twice: the root's logits are wanted again
         logits = self._guide.advance(text[self._guide.length :])
         grown = self._grown = Growing([int(text[-1])])
         if self._ranker.drawn:
@@ -209,7 +205,7 @@ class ModelDrafter:
         return grown.only(list(range(len(grown.tokens))))
 
     def _rank(self, grown: Growing, node: int, logits: FloatArray, count: int) -> Ranked:
-        return self._ranker.rank(logits, self._text[: self._length], grown.path_tokens(node), count)
+        return self._ranker.rank(logits, self._text.tokens, grown.path_tokens(node), count)
 
     def _look(self, grown: Growing, nodes: list[int]) -> FloatArray:
         """Logits at these nodes, whose parents have been computed."""

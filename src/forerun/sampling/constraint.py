@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from forerun.core.tokens import TokenBuffer
 from forerun.errors import ForerunError, InputError
 from forerun.sampling.arithmetic import Doubles
 from forerun.sampling.grammar import Grammar, reason
@@ -268,23 +269,20 @@ class ConstrainedEnd:
     ) -> None:
         self._stop = stop
         self._constraint = constraint
-        self._text = np.array([*prompt, *[0] * 256], dtype=np.int32)
-        self._prompt_length = self._length = len(prompt)
+        self._text = TokenBuffer(prompt)
+        self._prompt_length = len(prompt)
         self._min_tokens = min_tokens
 
     def __call__(self, token: int) -> str | None:
-        if self._length == self._text.size:
-            self._text = np.concatenate([self._text, np.zeros_like(self._text)])
-        self._text[self._length] = token
-        self._length += 1
+        self._text.extend((token,))
         return self._stop(token) or self._complete()
 
     def _complete(self) -> str | None:
         try:
-            place = self._constraint.place(self._text[: self._length], [])
+            place = self._constraint.place(self._text.tokens, [])
         except ForerunError:  # nothing can follow: said where something is to
             return None
-        count = self._length - self._prompt_length
+        count = self._text.length - self._prompt_length
         if place.complete and count < self._min_tokens:
             raise InputError(
                 f"the answer is complete after {counted(count, 'token')} and min_tokens asks for "

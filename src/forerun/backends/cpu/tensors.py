@@ -34,7 +34,7 @@ def floats(tensor: Tensor, source: Path) -> npt.NDArray[np.float32]:
         floats = from_bfloat16(tensor.data.view(np.uint16))
     else:
         kinds = "vectors must be F32, F16 or BF16"
-        raise InputError(f"tensor {tensor.name!r} is a {tensor.kind} vector; {kinds}")
+        raise InputError(f"{source}: tensor {tensor.name!r} is a {tensor.kind} vector; {kinds}")
     if not np.isfinite(floats).all():
         raise _not_finite(tensor, source)
     return floats
