@@ -14,7 +14,7 @@ import pytest
 
 from forerun.bench import contest
 from forerun.cli import app
-from forerun.models.shipped import siblings
+from forerun.models.shipped import shipped_heads
 from support.program import error_line, forerun
 
 QUICK = ("--prompts", 1, "--max-tokens", 12)
@@ -107,7 +107,7 @@ def test_every_drafter_of_the_package(tmp_path: Path) -> None:
     done = forerun("bench", *QUICK, "--drafters", "all", "--workloads", "json", "--json")
     assert done.returncode == 0
     drafters = {run["drafter"] for run in json.loads(done.stdout)["runs"]}
-    heads = {f"head:{name}" for name in siblings("smollm2-135m/eagle3") if not name.endswith("/draft")}
+    heads = {f"head:{name}" for name in shipped_heads()}
     assert len(heads) >= 2
     assert drafters == {"none", "auto", "suffix", "lookup", "skip", "draft:smollm2-135m/draft", *heads}
 
