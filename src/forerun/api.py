@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from forerun.arguments import check_progress, check_whole, refuse
 from forerun.engine import Engine
@@ -72,17 +72,8 @@ def load(
     from forerun.models.outline import outline_of
 
     # what can be told to be wrong before a model is fetched and read is told before
-    if not isinstance(model, str | os.PathLike | None):
-        refuse("model", model, "a file, a folder, a hub id or a known name")
     check_options(dtype=dtype, threads=threads, kv=kv, kernels=kernels)
-    check_names(drafter)
-    if not isinstance(tuned, bool):
-        refuse("tuned", tuned, "True or False")
-    check_progress(progress)
-    check_whole("context", None if isinstance(context, str) and context == "auto" else context, 2)
-    check_whole("draft_tokens", draft_tokens, 0, STAGED_ROWS - 1)
-    limit = parse_size(memory) if isinstance(memory, str) else memory
-    check_whole("memory", limit, 1)
+    limit = _check_arguments(model, drafter, tuned, progress, context, draft_tokens, memory)
     checkpoint = open_checkpoint(resolve_model(DEFAULT_MODEL if model is None else os.fspath(model)))
     longest = checkpoint.config.context
     if isinstance(context, int) and context > longest:
@@ -127,6 +118,33 @@ def load(
         if drafter != "auto" or choice == usual:
             raise
         return engine(usual)  # the drafter that was chosen is not there any more
+
+
+def _check_arguments(
+    model: object,
+    drafter: str,
+    tuned: object,
+    progress: object,
+    context: object,
+    draft_tokens: object,
+    memory: object,
+) -> int | None:
+    """Those of `load` that can be told to be wrong as they are. Returns `memory` in bytes.
+
+    Raises:
+        InputError: one is.
+    """
+    if not isinstance(model, str | os.PathLike | None):
+        refuse("model", model, "a file, a folder, a hub id or a known name")
+    check_names(drafter)
+    if not isinstance(tuned, bool):
+        refuse("tuned", tuned, "True or False")
+    check_progress(progress)
+    check_whole("context", None if isinstance(context, str) and context == "auto" else context, 2)
+    check_whole("draft_tokens", draft_tokens, 0, STAGED_ROWS - 1)
+    limit = parse_size(memory) if isinstance(memory, str) else memory
+    check_whole("memory", limit, 1)
+    return cast("int | None", limit)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,6 @@ def bench(
     _check_outputs(json_out, html_out, kinds)
     engine = load_engine(model, drafter="none", dtype=dtype, kv=kv, context=None, threads=threads, kernels="")
     samples: list[Sample] = []
-    interrupted = False
     with ExitStack() as stack:
         own = _own(engine, drafters, simulate_acceptance)
         fitting = _that_fit(engine, chosen, max_tokens)
@@ -139,38 +139,49 @@ def bench(
             say(f"left out: {counted(count, 'prompt')} too long for the context")
         contestants: list[Contestant] = [*own, *others]
         total = rounds * len(fitting) * len(temperatures) * len(contestants)
-        try:
-            with LateProgress("running") as progress:
-                for sample in contest(
-                    engine,
-                    contestants,
-                    fitting,
-                    temperatures,
-                    max_tokens=max_tokens,
-                    rounds=rounds,
-                    ignore_end=ignore_end,
-                ):
-                    samples.append(sample)
-                    progress(len(samples), total)
-        except KeyboardInterrupt:
-            interrupted = True
+        run = contest(
+            engine,
+            contestants,
+            fitting,
+            temperatures,
+            max_tokens=max_tokens,
+            rounds=rounds,
+            ignore_end=ignore_end,
+        )
+        complete = _collect(samples, run, total)
         backend = cast("CpuBackend", engine.backend)
-        result = BenchResult(model, engine, backend, max_tokens, dtype, samples, others, not interrupted)
+        result = BenchResult(model, engine, backend, max_tokens, dtype, samples, others, complete)
     for peer in others:
         if peer.fault:
             say(f"left out from then on: {peer.fault}")
     if samples:
         _write(result, json_out, html_out)
-    if interrupted:
+    if not complete:
         say(f"interrupted: {len(samples)} of {counted(total, 'answer')} written")
         raise KeyboardInterrupt
-    unequal = [sample for sample in samples if sample.engine == "forerun" and not sample.equal]
-    if unequal:
-        first = unequal[0]
-        raise CheckFailed(
-            f"prompt {first.prompt.name}: the text with drafter {first.drafter} at temperature "
-            f"{first.temperature:g} is not plain decoding's (see forerun verify)"
-        )
+    _check_texts(samples)
+
+
+def _collect(samples: list[Sample], run: Iterator[Sample], total: int) -> bool:
+    """Add the answers as they come, about `total`; False where Ctrl-C came before the last."""
+    try:
+        with LateProgress("running") as progress:
+            for sample in run:
+                samples.append(sample)
+                progress(len(samples), total)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _check_texts(samples: list[Sample]) -> None:
+    """CheckFailed where a text of this engine is not plain decoding's."""
+    for sample in samples:
+        if sample.engine == "forerun" and not sample.equal:
+            raise CheckFailed(
+                f"prompt {sample.prompt.name}: the text with drafter {sample.drafter} at temperature "
+                f"{sample.temperature:g} is not plain decoding's (see forerun verify)"
+            )
 
 
 def _check_outputs(json_out: str | None, html_out: str | None, workloads: list[str]) -> None:
