@@ -11,6 +11,8 @@ from forerun.sampling.params import SamplingParams
 
 T = TypeVar("T")
 
+MOST_DIGITS = 4000
+
 
 def check_prompt(prompt: object) -> None:
     """A prompt is a text, or a list of chat messages (which are looked at where they are rendered).
@@ -72,6 +74,12 @@ def check_whole(name: str, value: object, least: int, most: int | None = None) -
     if value < least or (most is not None and value > most):
         limits = f"at least {least}" if most is None else f"between {least} and {most}"
         raise InputError(f"{name} is {value}; it must be {limits}")
+
+
+def whole_number(text: str) -> int:
+    """The number that a text of decimal digits writes; -1 for any other text, and for more digits than Python
+    converts."""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else -1
 
 
 def check_progress(value: object) -> None:

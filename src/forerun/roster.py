@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from forerun.arguments import refuse
+from forerun.arguments import refuse, whole_number
 from forerun.core.protocols import Drafter
 from forerun.drafters.lookup import LookupDrafter
 from forerun.drafters.none import NoDrafter
@@ -249,7 +249,7 @@ def check_names(names: str) -> list[str]:
             raise InputError("draft needs a model; write draft:MODEL with a file, a folder or a hub id")
         if kind in DRAFTER_NAMES and not detail:
             raise InputError(f"{kind} needs a head; write {kind}:DIR with its folder or a hub id")
-        if kind == "skip" and colon and not (detail.isdecimal() and int(detail) >= 1):
+        if kind == "skip" and colon and whole_number(detail) < 1:
             raise InputError(f"drafter {name!r}: give a number of layers, at least 1, such as skip:4")
     if len(found) > 1 and "none" in found:
         raise InputError(f"drafter {names!r}: none goes with no other")

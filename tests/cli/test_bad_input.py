@@ -245,6 +245,14 @@ def test_lists(tiny: Path, option: str) -> None:
         assert f"{name} {text!r} {why}" in refused(command, "-m", tiny, name, text)
 
 
+@pytest.mark.parametrize(
+    "option", ["generate --drafter skip:", "cost --widths ", "tune --threads ", "tune --draft-tokens "]
+)
+def test_numbers_with_more_digits_than_python_converts(tiny: Path, option: str) -> None:
+    command, *others = (option + "9" * 5000).split()
+    refused(command, "-m", tiny, *others)
+
+
 def test_an_empty_stop_string(tiny: Path) -> None:
     assert "--stop is empty" in refused("generate", "-m", tiny, "hello", "--stop", "")
 

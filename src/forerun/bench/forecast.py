@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from forerun.core.curve import CostCurve
 from forerun.core.expected import Speculation, best_speculation
+from forerun.models.config import layers_to_run
 from forerun.models.memory import bytes_per_forward, kv_bytes_per_token, kv_type
 from forerun.models.outline import Outline
 from forerun.planning import LIGHT, Planner
@@ -127,7 +128,7 @@ class Forecaster:
                 seconds = max(seconds, read / self._bandwidth)
             elif kind == "skip":
                 layers = self._planner.target.config.layers
-                part = (int(detail) if detail.isdecimal() else max(1, layers // 3)) / layers
+                part = layers_to_run(detail, layers) / layers
                 whole = self._weights(self._planner.target) + self._cache(self._planner.target, context)
                 seconds = max(seconds, part * whole)
         return seconds

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from forerun.arguments import whole_number
 from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import (
     dtype_option,
@@ -134,9 +135,9 @@ def _widths(text: str) -> list[int]:
     found: list[int] = []
     for part in split_items("--widths", text):
         first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
+        low, high = whole_number(first), whole_number(last or first)
+        if low < 0 or high < 0:
             raise InputError(f"--widths {text!r} is no list of numbers and ranges, such as 1,2,4 or 1-16,24")
-        low, high = int(first), int(last or first)
         if not 1 <= low <= high <= WIDEST:
             raise InputError(f"--widths has {part!r}; a forward here has 1 to {WIDEST} tokens")
         found += range(low, high + 1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from forerun.arguments import whole_number
 from forerun.cli.drafters import drafters_for
 from forerun.cli.failures import told_if_interrupted
 from forerun.cli.options import FiniteRange, json_option, kv_option, load_engine, model_option, prompts_option
@@ -140,9 +141,10 @@ def _threads(text: str) -> list[int]:
 
 
 def _number(text: str, option: str, most: int) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= most:
+    number = whole_number(text)
+    if not 1 <= number <= most:
         raise InputError(f"{option}: {text!r} is no number from 1 to {most}")
-    return int(text)
+    return number
 
 
 def _some_threads() -> list[int]:
