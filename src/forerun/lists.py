@@ -86,6 +86,12 @@ def quoted(item: str, always: bool = False) -> str:
     return f'{item[:at]}"{inner}"'
 
 
+def unquoted(name: str) -> str:
+    """A name without the quotes that `quoted` put around it, if there are any."""
+    found = QUOTED.fullmatch(name)
+    return name if found is None else found[1] + found[2].replace('""', '"')
+
+
 def _refuse(what: str, text: str, why: str) -> NoReturn:
     shown = f"{what} {text!r}" if text else what
     raise InputError(f'{shown} {why}; put commas between items, "quotes" around one that has some')

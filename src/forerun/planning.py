@@ -107,7 +107,7 @@ class Planner:
             return replace(self, drafts={**self.drafts, name: read_outline(where, Sought.DRAFT)})
         if kind in DRAFTER_NAMES:
             config = self.target.config
-            size = read_head_size(where, config) if where else usual_head_size(kind, config)
+            size = read_head_size(where, config, kind) if where else usual_head_size(kind, config)
             return replace(self, heads={**self.heads, name: size})
         if kind == "skip":
             layers_to_run(where, self.target.config.layers)

@@ -193,16 +193,12 @@ class Roster:
     def _head(self, name: str) -> CpuHead:
         """The head behind `head:DIR`."""
         if name not in self._heads:
-            from forerun.models.heads import open_head
-            from forerun.models.hub import Sought, resolve_model
+            from forerun.models.heads import find_head
 
             family, _, where = name.partition(":")
             if not isinstance(self._target, Headed):
                 raise InputError(f"drafter {name}: this backend does not run heads; choose another drafter")
-            head = open_head(resolve_model(where, Sought.HEAD))
-            if family not in ("head", head.family):
-                raise InputError(f"{where} is of the family {head.family}; write {head.family}:{where}")
-            self._heads[name] = self._target.load_head(head)
+            self._heads[name] = self._target.load_head(find_head(where, family))
         return self._heads[name]
 
     def _guide(self, name: str) -> tuple[Backend, DraftVocabulary | None]:
@@ -230,7 +226,7 @@ class Roster:
 
 
 def check_names(names: str) -> list[str]:
-    """The drafters that `names` has, "auto" resolved; what can be told without a model is checked.
+    """The drafters that `names` has, each once, "auto" resolved; what can be told without a model is checked.
 
     Raises:
         InputError: a name that stands for nothing, or names that do not go together.
@@ -239,7 +235,8 @@ def check_names(names: str) -> list[str]:
         refuse("drafter", names, f"a text: {NAMES}")
     if not names.strip():
         raise InputError(f"there is no drafter {names!r}; {_meant(names)}")
-    found = [AUTO if name == "auto" else head_named(name) for name in split_cascade(names)]
+    named = (AUTO if name == "auto" else head_named(name) for name in split_cascade(names))
+    found = list(dict.fromkeys(named))
     for name in found:
         kind, colon, detail = name.partition(":")
         takes_detail = kind in TAKES_DETAIL or kind in DRAFTER_NAMES
@@ -253,8 +250,6 @@ def check_names(names: str) -> list[str]:
             raise InputError(f"drafter {name!r}: give a number of layers, at least 1, such as skip:4")
     if len(found) > 1 and "none" in found:
         raise InputError(f"drafter {names!r}: none goes with no other")
-    if len(set(found)) < len(found):
-        raise InputError(f"drafter {names!r} names one twice")
     return found
 
 
@@ -283,10 +278,10 @@ def split_list(option: str, text: str) -> list[str]:
     commas. InputError as for `lists.scan`."""
     cascades: list[list[str]] = []
     for joint, name in _scan(option, text):
-        if joint == "+":
-            cascades[-1].append(name)
-        else:
+        if joint != "+":
             cascades.append([name])
+        elif name not in cascades[-1]:
+            cascades[-1].append(name)
     return list(dict.fromkeys(map(join_cascade, cascades)))
 
 

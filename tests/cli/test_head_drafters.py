@@ -77,6 +77,39 @@ def test_what_does_not_fit_is_refused(tiny: Path, heads: Path, name: str, why: s
     assert why in error_line(done)
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("medusa:{}/hydra", "write hydra:"),
+        ("eagle:{}/eagle3", "write eagle3:"),
+        ("draft:{}/hydra", "holds a drafting head, not a whole model"),
+        ("head:{tiny}", "model, not a drafting head"),
+    ],
+)
+def test_a_name_says_what_is_behind_it(tiny: Path, heads: Path, name: str, why: str) -> None:
+    """The same to every command."""
+    name = name.format(heads, tiny=tiny)
+    for command in (
+        ("generate", "hello", "-m", tiny, "--drafter", name),
+        ("plan", "-m", tiny, "--drafter", name, "--context", 64),
+        ("inspect", name),
+        ("inspect", name, "--target", tiny),
+    ):
+        done = process(*command)
+        assert done.returncode == 2, command
+        assert why in error_line(done)
+
+
+@pytest.mark.parametrize("name", ["a,b", "c+suffix", 'd"e', "f: g", " h", '"i"'])
+def test_inspect_takes_the_name_that_it_shows(name: str, tiny: Path, tmp_path: Path) -> None:
+    folder = Sizes(target=256, hidden=256, vocab=VOCAB, outputs=100).hydra(small=True).save(tmp_path / name)
+    for named in (folder, f"head:{folder}", f"hydra:{folder}"):
+        done = forerun("inspect", named, "--json")
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(done.stdout)["drafter"]
+        assert forerun("inspect", shown, "--target", tiny).returncode == 0, shown
+
+
 @pytest.mark.parametrize("family", ["head", "eagle3", "medusa", "draft"])
 def test_what_is_not_there_is_called_what_it_should_be(
     tiny: Path, family: str, monkeypatch: pytest.MonkeyPatch

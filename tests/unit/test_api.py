@@ -150,7 +150,6 @@ def test_unknown_drafters() -> None:
         ("medium", "lookup"),
         ("", "auto"),
         ("none,lookup", "no other"),
-        ("lookup,lookup", "twice"),
         ("draft:", "needs a model"),
         ("skip:0", "layers"),
         ("skip:2", "from 1 to 1"),

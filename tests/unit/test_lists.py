@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forerun.errors import InputError
-from forerun.lists import quoted, split_items
+from forerun.lists import quoted, split_items, unquoted
 from forerun.roster import check_names, join_cascade, split_cascade, split_list
 from support.heads import Sizes
 
@@ -85,3 +85,15 @@ def test_paths_that_are_not_there_are_told(tmp_path: Path) -> None:
     assert split_cascade("draft:/no/c++/x.gguf+suffix") == ["draft:/no/c++/x.gguf", "suffix"]
     with pytest.raises(InputError, match="no drafter"):
         check_names(f"suffix,{os.sep}a\0b")
+
+
+def test_a_drafter_that_is_named_twice_is_taken_once() -> None:
+    assert check_names("suffix, lookup,suffix+auto") == ["suffix", "lookup"]
+    assert check_names("none,none") == ["none"]
+    assert split_list("--drafters", "suffix+suffix,lookup+suffix,suffix") == ["suffix", "lookup,suffix"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_name_without_its_quotes(name: str) -> None:
+    assert unquoted(quoted(f"head:{name}")) == unquoted(f"head:{name}") == f"head:{name}"
+    assert unquoted(quoted(name, always=True)) == name

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import click
 
 from forerun.cli.options import json_option
 from forerun.errors import CheckFailed
-from forerun.lists import quoted
-from forerun.models.heads.head import DRAFTER_NAMES
+from forerun.lists import quoted, unquoted
+from forerun.models.heads.head import DRAFTER_NAMES, Head
 from forerun.models.hub import DEFAULT_MODEL
 from forerun.models.shipped import short_name
 from forerun.words import counted
@@ -72,36 +73,47 @@ class Facts(TypedDict):
 def inspect(model: str, target: str | None, as_json: bool) -> None:
     """Show what a model or a drafting head is.
 
-    MODEL is a GGUF file, a Hugging Face folder, a hub id (org/name), or a known name. Shows what the files
+    MODEL is a GGUF file, a Hugging Face folder, a hub id (org/name), a known name, or a drafter's name
+    (head:DIR, draft:MODEL). Shows what the files
     say: architecture, sizes, quantisation, memory needs, tokenizer. With --target, whether it fits another
     model, token by token.
     """
     from forerun.cli.inspect_fit import fit_as_text, fit_of_draft, fit_of_head
     from forerun.models.checkpoint import open_checkpoint
-    from forerun.models.heads import is_head, open_head
-    from forerun.models.hub import Sought, resolve_model
+    from forerun.models.hub import resolve_model
 
-    sought = Sought.ANY
-    if drafter := DRAFTER.match(model):
-        sought = Sought.DRAFT if drafter[1] == "draft" else Sought.HEAD
-    path = resolve_model(DRAFTER.sub("", model), sought)
-    if is_head(path):
+    opened = _open(model)
+    if isinstance(opened, Head):
         from forerun.cli.inspect_head import describe_head, head_as_text
 
-        head = open_head(path)
-        found = describe_head(head)
+        found = describe_head(opened)
         told, text = dict(found), head_as_text(found)
-        fit = None if target is None else fit_of_head(head, open_checkpoint(resolve_model(target)))
+        fit = None if target is None else fit_of_head(opened, open_checkpoint(resolve_model(target)))
     else:
-        checkpoint = open_checkpoint(path)
-        facts = describe(checkpoint)
+        facts = describe(opened)
         told, text = dict(facts), as_text(facts)
-        fit = None if target is None else fit_of_draft(checkpoint, open_checkpoint(resolve_model(target)))
+        fit = None if target is None else fit_of_draft(opened, open_checkpoint(resolve_model(target)))
     if fit is not None:
         told, text = {**told, "fit": fit}, f"{text}\n{fit_as_text(fit)}"
     print(json.dumps(told, indent=2) if as_json else text)
     if fit is not None and fit["why"] is not None:
         raise CheckFailed(fit["why"])
+
+
+def _open(name: str) -> Checkpoint | Head:
+    """What a model's name stands for, or a drafter's as `--drafter` takes it: then it is of that kind."""
+    from forerun.models.checkpoint import open_checkpoint
+    from forerun.models.heads import find_head, is_head, open_head
+    from forerun.models.hub import Sought, resolve_model
+
+    if not Path(name).exists():
+        name = unquoted(name)
+    drafter = DRAFTER.match(name)
+    if drafter is None:
+        path = resolve_model(name, Sought.ANY)
+        return open_head(path) if is_head(path) else open_checkpoint(path)
+    kind, where = drafter[1], name[drafter.end() :]
+    return open_checkpoint(resolve_model(where, Sought.DRAFT)) if kind == "draft" else find_head(where, kind)
 
 
 def describe(checkpoint: Checkpoint) -> Facts:

@@ -2,6 +2,6 @@
 speculators write. A folder is read here; that a head fits a target is checked here too."""
 
 from forerun.models.heads.head import Head
-from forerun.models.heads.opening import is_head, open_head
+from forerun.models.heads.opening import find_head, is_head, open_head
 
-__all__ = ["Head", "is_head", "open_head"]
+__all__ = ["Head", "find_head", "is_head", "open_head"]

@@ -11,10 +11,23 @@ from forerun.models.heads.head import Head
 from forerun.models.heads.hydra import looks_like_hydra, read_hydra
 from forerun.models.heads.medusa import looks_like_medusa, read_medusa
 from forerun.models.heads.reading import Folder, read_head_folder
+from forerun.models.hub import Sought, resolve_model
 from forerun.weights.gguf_file import is_gguf
 
 SPECULATORS = ("eagle", "eagle3")
 """Kinds of speculators' drafters that are read. Others have the same tensors and another meaning."""
+
+
+def find_head(where: str, family: str = "head") -> Head:
+    """The head that the drafter `family:where` names: a folder, a GGUF file, a hub id, or the package's.
+
+    Raises:
+        InputError: there is none, it cannot be used, or it is of another family; "head" is any.
+    """
+    head = open_head(resolve_model(where, Sought.HEAD))
+    if family not in ("head", head.family):
+        raise InputError(f"{where} is of the family {head.family}; write {head.family}:{where}")
+    return head
 
 
 def open_head(path: Path) -> Head:

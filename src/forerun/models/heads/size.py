@@ -9,9 +9,8 @@ from forerun.errors import InputError
 from forerun.models.config import ModelConfig
 from forerun.models.heads.frequent import frequent_part, frequent_tokens
 from forerun.models.heads.head import EXECUTED_AS, TEXT_TOKENS, Head
-from forerun.models.heads.opening import open_head
+from forerun.models.heads.opening import find_head
 from forerun.models.heads.padding import to_vocabulary
-from forerun.models.hub import Sought, resolve_model
 from forerun.models.memory import TILE, format_of, packed_bytes, padded_values
 
 Shape = tuple[int, int]
@@ -51,13 +50,13 @@ class HeadSize:
     activations: int
 
 
-def read_head_size(where: str, target: ModelConfig) -> HeadSize:
-    """Of the head in a folder, at a hub id, or of the package.
+def read_head_size(where: str, target: ModelConfig, family: str = "head") -> HeadSize:
+    """Of the head that the drafter `family:where` names.
 
     Raises:
-        InputError: there is no such head, or it is another model's.
+        InputError: as for `find_head`, or it is another model's.
     """
-    head = open_head(resolve_model(where, Sought.HEAD))
+    head = find_head(where, family)
     head.check_fits(target)
     head = to_vocabulary(frequent_part(head, target), target)
     sizes = {
