@@ -8,7 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from forerun.errors import InputError
 from forerun.models.heads import open_head
+from forerun.training.folder import CARD, READ, check_output
 from forerun.weights.hf_folder import MEDUSA_FILES, SINGLE
 from support.program import error_line, forerun
 from support.tiny import Tiny, write_tiny_hf
@@ -28,6 +30,15 @@ def test_other_weights_are_not_written_over(kind: str, model: Path, tmp_path: Pa
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         assert told in error_line(forerun("train", kind, "-m", model, "-o", folder, "--tokens", 500))
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", READ)
+def test_weights_that_would_be_read_instead_are_in_the_way(name: str, model: Path, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(InputError, match=f"holds {name}, which no training has written"):
+        check_output(tmp_path, str(model))
+    (tmp_path / CARD).write_bytes(b"")
+    check_output(tmp_path, str(model))
 
 
 def test_the_layout_that_was_asked_for_last_is_served(model: Path, tmp_path: Path) -> None:

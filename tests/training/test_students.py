@@ -86,6 +86,16 @@ def test_text_without_answers_teaches_nothing(kind: str, checkpoint: Checkpoint)
     assert (tuple(right.shape), len(among)) == ((0, 3), 0)
 
 
+@pytest.mark.parametrize(("kind", "deep"), [("eagle3", 5), ("medusa", 3), ("hydra", 3), ("draft", 5)])
+def test_what_guesses_less_deep_is_judged_less_deep(kind: str, deep: int, checkpoint: Checkpoint) -> None:
+    student, one = STUDENTS[kind](checkpoint), batch(answers=True)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        right, among = student.guesses(one, 5)
+        shallow, _ = student.guesses(one, 2)
+    assert tuple(right.shape) == (len(among), deep)
+    assert torch.equal(shallow, right[:, :2])
+
+
 def test_medusas_loss(checkpoint: Checkpoint) -> None:
     """Head h at row i tells what the target's head says h + 1 rows on, where that is judged."""
     torch.manual_seed(0)

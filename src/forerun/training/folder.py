@@ -10,17 +10,21 @@ from forerun.files import explained
 from forerun.models.hub import resolve_model
 from forerun.models.shipped import DRAFT_FILE
 from forerun.training.trainer import CHECKPOINT
-from forerun.weights.hf_folder import HYDRA_FILES, MEDUSA_FILES, SINGLE
+from forerun.weights.hf_folder import HEAD_FILES, HYDRA_FILES, INDEX, MEDUSA_FILES, PICKLED, SINGLE
 
 CARD = "MODEL_CARD.md"
 CONFIG = "config.json"
 WEIGHTS = (SINGLE, MEDUSA_FILES[0], HYDRA_FILES[0], DRAFT_FILE)
 """Of all kinds and layouts."""
 
+READ = (SINGLE, INDEX, PICKLED, *HEAD_FILES, DRAFT_FILE)
+"""Files of weights that are looked for in a folder, whoever wrote them."""
+
 
 def check_output(folder: Path, model: str) -> None:
-    """Refuse a folder whose files a training would write over: the model's own, or one of other weights.
-    `model`: the target, as the user names it, on this machine by now.
+    """Refuse a folder whose files a training would write over, or that would be read in place of what it
+    writes: the model's own, or one of other weights. `model`: the target, as the user names it, on this
+    machine by now.
 
     Raises:
         InputError: says what is in the way.
@@ -29,11 +33,10 @@ def check_output(folder: Path, model: str) -> None:
         raise InputError(f"{folder} is the model's own folder; name another one for the drafter (-o)")
     if (folder / CHECKPOINT).exists() or (folder / CARD).exists():  # of an earlier training
         return
-    there = next((name for name in (*WEIGHTS, CONFIG) if (folder / name).exists()), None)
+    there = next((name for name in (*READ, CONFIG) if (folder / name).exists()), None)
     if there is not None:
         raise InputError(
-            f"{folder} holds {there}, which no training has written and one would write over;"
-            " name another folder for the drafter (-o)"
+            f"{folder} holds {there}, which no training has written; name another folder for the drafter (-o)"
         )
 
 

@@ -89,7 +89,7 @@ class HeadsAhead(nn.Module):
 
     @torch.no_grad()
     def guesses(self, batch: Batch, depth: int, best: int = 4) -> tuple[Tensor, Tensor]:
-        """As `EagleHead.guesses`; beyond the heads no guess is right. A head that reads tokens reads those of
+        """As `EagleHead.guesses`, no deeper than there are heads. A head that reads tokens reads those of
         the text: as long as a chain is right, they are the chain's."""
         actual = self.places[F.pad(batch.tokens[:, 2:], (0, 1))][batch.wanted]
         chains = torch.ones_like(batch.wanted)
@@ -104,7 +104,6 @@ class HeadsAhead(nn.Module):
             # the chain that begins at row i is judged there at row i + head
             chains = chains & later(right, head)
             found.append(chains)
-        found += [torch.zeros_like(chains)] * (depth - len(found))
         return torch.stack(found, -1)[batch.wanted], among
 
     def grown(self, weights: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,8 @@ class Student(Protocol):
         """The loss to minimise and a figure to show: the cross-entropy of its first guess."""
 
     def guesses(self, batch: Batch, depth: int) -> tuple[Tensor, Tensor]:
-        """Which guesses are right, bool [n, depth], with all before them; bool [n]: among the best four."""
+        """Which guesses are right with all before them, bool [n, depth], or less where it guesses less deep;
+        bool [n]: among the best four."""
 
 
 @dataclass(frozen=True)
@@ -230,20 +231,20 @@ class Trainer:
         chains, among = self._guesses(self.data.greedy_held_out, self.settings.depth)
         sampled, _ = self._guesses(self.data.held_out, 1)
         return Figures(
-            [float(x) for x in chains.float().mean(0)] if len(chains) else [0.0] * self.settings.depth,
+            [float(x) for x in chains.float().mean(0)] if len(chains) else [0.0] * chains.shape[1],
             float(among.float().mean()) if len(among) else 0.0,
             float(sampled.float().mean()) if len(sampled) else 0.0,
         )
 
     def _guesses(self, places: list[Any], depth: int) -> tuple[Tensor, Tensor]:
-        chains, among = [torch.zeros(0, depth, dtype=torch.bool)], [torch.zeros(0, dtype=torch.bool)]
+        chains, among = [], [torch.zeros(0, dtype=torch.bool)]
         share = max(1, round(sum(place.tokens for place in places) / self.settings.judged_rows))
         for batch in in_batches(self.data, places[::share], self.settings.rows):
             with torch.autocast(self.device.type, torch.bfloat16):
                 right, best = self.module.guesses(batch.to(self.device), depth)
             chains.append(right.cpu())
             among.append(best.cpu())
-        return torch.cat(chains), torch.cat(among)
+        return torch.cat(chains) if chains else torch.zeros(0, depth), torch.cat(among)
 
     def save(self) -> None:
         """Write the checkpoint; the old one stays until the new one is whole.
