@@ -30,12 +30,13 @@ def check_writable(path: Path) -> None:
 
 
 def write_whole(path: Path, *parts: str | bytes | memoryview) -> None:
-    """Write a file so that whoever looks finds what was there before, or all of the parts, text as UTF-8.
+    """Write a file so that whoever looks finds what was there before, or all of the parts: text
+    as UTF-8, with names of files in it as the bytes that they are.
 
     Raises:
         InputError: it cannot be written.
     """
-    stored = [part.encode() if isinstance(part, str) else part for part in parts]
+    stored = [part.encode(errors="surrogateescape") if isinstance(part, str) else part for part in parts]
     with explained(path):
         if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced
             with open(path, "wb") as file:

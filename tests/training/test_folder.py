@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,18 @@ def test_the_layout_that_was_asked_for_last_is_served(model: Path, tmp_path: Pat
         assert done.returncode == 0, done.stderr
         assert [path.name for path in out.glob("*.safetensors")] == [written]
         assert open_head(out).outputs == outputs
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("hydra", "~tilde"), ("draft", "smollm2-135m"), ("medusa", "\udcff")]
+)
+def test_odd_names(
+    kind: str, name: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody's home, the default model's name, bytes that are no UTF-8: it is the folder that is tried."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["forerun", "train", kind, "-o", name])
+    options = ("-o", name, "--tokens", 3_000, "--seed", 3, "--epochs", 0.2, "--threads", 1)
+    done = forerun("train", kind, "-m", "model", *options, *(("--layers", 2) if kind == "draft" else ()))
+    assert (done.returncode, b"served in trees" in done.stdout) == (0, True), done.stderr
+    assert os.fsencode(f" -o {shlex.quote(name)}\n") in (tmp_path / name / CARD).read_bytes()

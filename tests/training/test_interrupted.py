@@ -84,6 +84,8 @@ def test_a_checkpoint_that_was_tampered_with(model: Path, tmp_path: Path) -> Non
         ("optimizer", {"state": {999: first}}),
         ("optimizer", {"state": {0: {**first, "exp_avg": first["exp_avg"] * float("nan")}}}),
         ("optimizer", {}),
+        ("module", {**whole["module"], "vocabulary": torch.zeros(250, dtype=torch.int64)}),
+        ("module", {**whole["module"], "vocabulary": torch.arange(250).flip(0)}),
     ):
         torch.save({**whole, part: wrong}, path)
         done = forerun("train", "medusa", *common, *options, "--epochs", 1)

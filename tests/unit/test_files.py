@@ -22,6 +22,8 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_whole(file, "a" * 100_000 + "\ud800")
     assert file.stat().st_size == 4
+    write_whole(file, "é " + os.fsdecode(b"name \xff"))
+    assert file.read_bytes() == b"\xc3\xa9 name \xff"
     assert sorted(tmp_path.iterdir()) == [file, link]
     write_whole(Path("/dev/null"), "a")
     assert not Path("/dev/null").is_file()

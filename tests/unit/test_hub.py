@@ -21,6 +21,8 @@ from forerun.errors import InputError
 from forerun.models import fetching, hub, known
 from forerun.models.hub import Sought, public_name, pull_config, pull_model, resolve_model
 from forerun.models.known import KNOWN, KnownModel, cache_folder, cached_path, place_of
+from forerun.models.outline import read_outline
+from forerun.models.shipped import short_name
 
 
 @pytest.fixture
@@ -85,6 +87,9 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_model("org/name") == Path("org/name")  # a folder comes before a hub id
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve_model("~/m.gguf") == path
+    tilde = write_folder(Path("~tilde"))
+    assert resolve_model("./~tilde") == tilde
+    assert resolve_model(short_name(tilde)) == tilde
     assert public_name("org/name") == str(folder)
     assert public_name("org/other") == "org/other"
     assert public_name("smollm2-135m") == "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -92,12 +97,15 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["", "nothing", "models/none.gguf", "./a/b", "a/b/c", "x\0y", "a/b:c.bin", "-/-", "a" * 5000]
+    "model",
+    ["", "nothing", "models/none.gguf", "./a/b", "a/b/c", "x\0y", "a/b:c.bin", "-/-", "a" * 5000, "~no-such"],
 )
 def test_nothing_there(model: str) -> None:
     with pytest.raises(InputError, match=r"there is no model .* name a GGUF file") as caught:
         resolve_model(model)
     assert str(caught.value).isprintable()
+    with pytest.raises(InputError, match=r"there is no model .* name a GGUF file"):
+        read_outline(model)
 
 
 def test_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

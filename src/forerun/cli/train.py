@@ -378,7 +378,7 @@ def run(wish: Wish, job: Job) -> None:
         figures = train_drafter(job, display.show, display.tell, display.begin)
     # as anybody would load it, now that the drafter is there
     engine = open_target(wish, draft_tokens=GUESSES)
-    name = quoted(f"{'draft' if job.kind == 'draft' else 'head'}:{job.folder}")
+    name = quoted(f"{'draft' if job.kind == 'draft' else 'head'}:{job.folder.absolute()}")
     untried = f"the drafter is in {job.folder}; it was not tried to the end"
     with told_if_interrupted(lambda: untried), Display("trying it") as trying:
         served = serve(engine, name, GUESSES, held_out(job), trying)

@@ -8,6 +8,7 @@ package (`smollm2-135m/eagle3`), a hub id (`org/name`), or one GGUF file of a hu
 from __future__ import annotations
 
 import glob
+import os
 import re
 import sys
 import warnings
@@ -147,10 +148,10 @@ def _local(model: str) -> Path | None:
     """The path that `model` is (of a draft model's folder, its file), or else the package's drafter of this
     name; None if there is neither."""
     try:
-        path = Path(model).expanduser()
+        path = Path(os.path.expanduser(model))  # before Path takes the ./ off ./~name
         if model and path.exists():
             return drafting_file(path)
-    except (OSError, ValueError, RuntimeError):  # a name too long, a null byte, an unknown user's home
+    except (OSError, ValueError):  # a name too long, a null byte
         return None
     found = shipped(model)
     return found and drafting_file(found)

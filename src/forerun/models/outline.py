@@ -6,6 +6,7 @@ weights, config.json is enough: its `torch_dtype` then stands for all tensors.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ class Outline:
 
 def read_outline(model: str, sought: Sought = Sought.MODEL) -> Outline:
     """The outline of what `model` names: as for `resolve_model`, or a config.json. InputError as there."""
-    path = Path(model).expanduser()
+    path = Path(os.path.expanduser(model))
     if path.name == "config.json" and path.is_file():
         return outline_of_config(path.parent)
     found = find_model(model, sought)

@@ -39,4 +39,6 @@ def short_name(path: Path) -> str:
     of the user's, which would go first, has that name; otherwise by its path."""
     folder = path.parent if path.name == DRAFT_FILE else path
     name = f"{folder.parent.name}/{folder.name}"
-    return name if shipped(name) == folder and not Path(name).exists() else str(path)
+    if shipped(name) == folder and not Path(name).exists():
+        return name
+    return f"./{path}" if str(path).startswith("~") else str(path)  # a ~ in front is somebody's home

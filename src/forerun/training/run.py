@@ -31,7 +31,15 @@ from forerun.training.means import KeptMeans
 from forerun.training.medusa import Medusa
 from forerun.training.served import Served
 from forerun.training.speedup import Costs
-from forerun.training.trainer import Figures, Progress, Settings, Trainer, load_weights, read_checkpoint
+from forerun.training.trainer import (
+    CHECKPOINT,
+    Figures,
+    Progress,
+    Settings,
+    Trainer,
+    load_weights,
+    read_checkpoint,
+)
 from forerun.words import counted
 
 
@@ -162,7 +170,7 @@ def held_out(job: Job) -> Conversations:
 def add_to_card(folder: Path, served: Served) -> None:
     """Tell in the model card how the drafter did where it serves."""
     card = folder / CARD
-    write_whole(card, card.read_text(encoding="utf-8") + served.line())
+    write_whole(card, card.read_text(encoding="utf-8", errors="surrogateescape") + served.line())
 
 
 def _kept(job: Job, data: Conversations, width: int, fresh: bool) -> KeptMeans | None:
@@ -224,9 +232,10 @@ def _vocabulary(state: dict[str, Any], job: Job, size: int) -> torch.Tensor:
     """The tokens of a training that is gone on with, int64 [n]; the target has `size`."""
     found = state["module"].get("vocabulary")
     fine = isinstance(found, torch.Tensor) and found.dtype == torch.int64 and found.ndim == 1
-    if not fine or not len(found) or not 0 <= int(found.min()) <= int(found.max()) < size:
+    fine = fine and len(found) > 0 and bool((found.diff() > 0).all())
+    if not fine or not 0 <= int(found[0]) <= int(found[-1]) < size:
         raise InputError(
-            f"cannot go on from the training in {job.folder}: its draft vocabulary is not the model's"
+            f"cannot go on from {job.folder / CHECKPOINT}: its draft vocabulary is not the model's"
         )
     trained, named = len(found), min(job.draft_vocabulary, size)
     asked = min(job.loss_vocabulary or (named if job.kind == "draft" else trained), size)
