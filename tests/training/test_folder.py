@@ -72,3 +72,15 @@ def test_odd_names(
     done = forerun("train", kind, "-m", "model", *options, *(("--layers", 2) if kind == "draft" else ()))
     assert (done.returncode, b"served in trees" in done.stdout) == (0, True), done.stderr
     assert os.fsencode(f" -o {shlex.quote(name)}\n") in (tmp_path / name / CARD).read_bytes()
+
+
+def test_what_is_not_judged_has_no_figures(model: Path, tmp_path: Path) -> None:
+    """Of one conversation none is held out."""
+    options = ("-o", tmp_path / "head", "--tokens", 1, "--epochs", 1, "--threads", 1)
+    done = forerun("train", "hydra", "-m", model, *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.decode().endswith("no text is held out to judge it by\n")
+    assert done.stdout.decode() == f"{tmp_path / 'head'}: no text was held out to judge it by\n"
+    card = (tmp_path / "head" / CARD).read_text()
+    assert "No conversation at temperature 0 was held out" in card
+    assert "mean" not in card.partition("held out")[2]

@@ -384,8 +384,11 @@ def run(wish: Wish, job: Job) -> None:
         served = serve(engine, name, GUESSES, held_out(job), trying)
     if served is not None:
         add_to_card(job.folder, served)
+    judged = "no text was held out to judge it by"
+    if figures.by_depth:
+        judged = f"mean accepted length of chains {figures.mean_accepted_length:.2f} on held-out text"
     print(
-        f"{job.folder}: mean accepted length of chains {figures.mean_accepted_length:.2f} on held-out text"
+        f"{job.folder}: {judged}"
         + expected(figures.speed_up)
         + ("" if served is None else f"; served in trees of {GUESSES}: {served.mean_accepted_length:.2f}")
     )

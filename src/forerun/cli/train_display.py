@@ -85,13 +85,16 @@ class TrainingDisplay(Display):
         self(spent, f"loss {at.loss:.3f}, {at.tokens:,} tokens, {speed:,.0f}/s" + expected(self._speed_up))
 
     def tell(self, at: Progress, figures: Figures) -> None:
-        depths = " ".join(f"{share:.3f}" for share in figures.by_depth)
         self._speed_up = figures.speed_up
-        self.line(
-            f"after {at.tokens:,} tokens: loss {at.loss:.3f}, held out: right to depth {depths}, "
-            f"mean accepted length {figures.mean_accepted_length:.2f}, among four {figures.among_four:.3f}, "
-            f"sampled {figures.sampled:.3f}" + expected(figures.speed_up)
-        )
+        judged = "no text is held out to judge it by"
+        if figures.by_depth:
+            depths = " ".join(f"{share:.3f}" for share in figures.by_depth)
+            judged = (
+                f"held out: right to depth {depths}, "
+                f"mean accepted length {figures.mean_accepted_length:.2f}, "
+                f"among four {figures.among_four:.3f}, sampled {figures.sampled:.3f}"
+            )
+        self.line(f"after {at.tokens:,} tokens: loss {at.loss:.3f}, {judged}" + expected(figures.speed_up))
 
     def __enter__(self) -> TrainingDisplay:
         super().__enter__()

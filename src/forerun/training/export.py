@@ -90,7 +90,6 @@ def model_card(
     licence = checkpoint.metadata.get("general.license") or checkpoint.metadata.get("license")
     said = f"`{licence}`, as its file says" if isinstance(licence, str) else "its file names none"
     less = f", of which its file names {recipe.named:,}" if recipe.named < recipe.vocabulary else ""
-    depths = " ".join(f"{share:.1%}" for share in figures.by_depth)
     gain = ""
     if figures.speed_up is not None:
         gain = f"""
@@ -109,10 +108,18 @@ changes nothing in what it writes. Trained by forerun {__version__}:
   computing, AdamW at {settings.rate:g}, batches of about {settings.rows} rows, seed {settings.seed};
   {parameters / 1e6:.2f} million parameters trained; loss: cross-entropy to the target's whole distribution
   over {recipe.vocabulary:,} tokens{less}.
-- Held-out conversations at temperature 0, guessing {len(figures.by_depth)} deep among the
+{_judged(recipe, figures)}{gain}
+- Licence of the target: {said}. The drafter is derived from its weights and outputs.
+"""
+
+
+def _judged(recipe: Recipe, figures: Figures) -> str:
+    """What held-out text says, for the card."""
+    if not figures.by_depth:
+        return "- No conversation at temperature 0 was held out to judge it by: there are too few."
+    depths = " ".join(f"{share:.1%}" for share in figures.by_depth)
+    return f"""- Held-out conversations at temperature 0, guessing {len(figures.by_depth)} deep among the
   {recipe.vocabulary:,} tokens of the loss: all guesses right up to depth 1, 2, ...: {depths}; mean
   accepted length of single chains {figures.mean_accepted_length:.2f}; the token is among the four best first
   guesses at {figures.among_four:.1%} of positions. Where the target sampled (0.7 and 1.0), the first guess is
-  right at {figures.sampled:.1%}.{gain}
-- Licence of the target: {said}. The drafter is derived from its weights and outputs.
-"""
+  right at {figures.sampled:.1%}."""

@@ -148,7 +148,7 @@ def _train(
     recipe = Recipe(job.kind, job.model, job.command, data.tokens, len(module.vocabulary), len(module.named))
 
     def keep(figures: Figures) -> None:
-        if job.costs is not None:
+        if job.costs is not None and figures.by_depth:
             figures.speed_up = job.costs.speed_up(figures.by_depth, module.guess_bytes)
         _save(job, checkpoint, module, recipe, trainer, figures)
         tell(trainer.at, figures)

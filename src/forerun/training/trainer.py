@@ -83,7 +83,8 @@ class Figures:
     """What held-out text says.
 
     Attributes:
-        by_depth: share of chains whose guesses up to this depth are what the target wrote at temperature 0.
+        by_depth: share of chains whose guesses up to this depth are what the target wrote at temperature 0;
+            empty where no such text is held out, and then nothing is known.
         among_four: share of positions whose token is among the four best first guesses.
         sampled: the share of right first guesses where the target sampled at higher temperatures.
         speed_up: how many times as fast as plain decoding the best chain should be here, if that is known.
@@ -231,7 +232,7 @@ class Trainer:
         chains, among = self._guesses(self.data.greedy_held_out, self.settings.depth)
         sampled, _ = self._guesses(self.data.held_out, 1)
         return Figures(
-            [float(x) for x in chains.float().mean(0)] if len(chains) else [0.0] * chains.shape[1],
+            [float(x) for x in chains.float().mean(0)] if len(chains) else [],
             float(among.float().mean()) if len(among) else 0.0,
             float(sampled.float().mean()) if len(sampled) else 0.0,
         )
