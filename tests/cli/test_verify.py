@@ -212,7 +212,7 @@ def test_a_wrong_distribution_is_found(
         ('{"prompt": "and"}', ["--drafter", ","]),
         ('{"prompt": "and"}', ["--drafter", "lookup+"]),
         ('{"prompt": "and"}', ["--drafter", "lookup+nobody"]),
-        ('{"prompt": "and"}', ["--drafter", "lookup+lookup"]),
+        ('{"prompt": "and"}', ["--drafter", "none+lookup"]),
         ('{"prompt": "and"}', ["--temperature", "-1"]),
         ('{"prompt": "and"}', ["--seed", "-1"]),
         ('{"prompt": "and"}', ["--distribution", "--temperature", "0"]),
