@@ -6,7 +6,6 @@ import pytest
 
 import forerun
 from forerun import Engine, SamplingParams
-from forerun.models.shipped import shipped
 from support.program import process
 
 pytestmark = pytest.mark.model
@@ -24,7 +23,7 @@ DRAFTERS = (
     "auto",
     "head:smollm2-135m/eagle3",
     "head:smollm2-135m/medusa",
-    *(f"head:{name}" for name in ["smollm2-135m/hydra"] if shipped(name)),
+    "head:smollm2-135m/hydra",
     "draft:smollm2-135m/draft",
     "suffix,head:smollm2-135m/medusa,draft:smollm2-135m/draft",
 )

@@ -115,7 +115,7 @@ def test_what_is_not_there_is_called_what_it_should_be(
     tiny: Path, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub, "_fetched", lambda model: pytest.fail("fetched"))  # no head would come of it
-    what, there = "drafting head", "smollm2-135m/eagle3, smollm2-135m/medusa"
+    what, there = "drafting head", "smollm2-135m/eagle3, smollm2-135m/hydra, smollm2-135m/medusa"
     if family == "draft":
         what, there = "draft model", "smollm2-135m, smollm2-135m/draft"
     for command in (

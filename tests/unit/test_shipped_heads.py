@@ -24,7 +24,7 @@ HEADS = [name for name in NAMES if not name.endswith("/draft")]
 
 
 def test_names() -> None:
-    assert {"smollm2-135m/eagle3", "smollm2-135m/medusa", "smollm2-135m/draft"} <= set(NAMES)
+    assert {f"smollm2-135m/{name}" for name in ("eagle3", "medusa", "hydra", "draft")} == set(NAMES)
     assert all(shipped(name) == FOLDER / name for name in NAMES)
     for other in ("smollm2-135m", "smollm2-135m/none", "../heads/smollm2-135m", "org/name"):
         assert shipped(other) is None
