@@ -219,6 +219,20 @@ def test_a_loss_over_fewer_tokens_than_are_said() -> None:
         assert "--loss-vocab is 100, less than the 200 tokens of --draft-vocab" in line
         # alone it is fine: what is wrong is the model
         assert "--loss-vocab" not in refused("train", kind, "-o", "x", "--loss-vocab", 100, "-m", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        ("medusa", "--draft-vocab"),
+        ("medusa", "--loss-vocab"),
+        ("hydra", "--draft-vocab"),
+        ("draft", "--draft-vocab"),
+    ],
+)
+def test_a_part_of_the_vocabulary_is_not_what_a_whole_layout_has(kind: str, option: str) -> None:
+    line = refused("train", kind, "-o", "x", "--layout", "original", option, 200, "-m", "nothing")
+    assert f"leave {option} out" in line
     assert [named_tokens(None, loss) for loss in (None, 100, 16384)] == [8192, 100, 8192]
 
 

@@ -240,7 +240,8 @@ def medusa(
     Each guesses one token further ahead, from the model's final hidden state.
     """
     if layout == "original":
-        course, loss_vocab = replace(course, draft_vocab=LARGEST_VOCABULARY), None
+        refuse_part(course, loss_vocab)
+        course = replace(course, draft_vocab=LARGEST_VOCABULARY)
     run(wish, replace(new_job("medusa", wish, course, loss_vocab), heads=heads, blocks=blocks, layout=layout))
 
 
@@ -265,7 +266,8 @@ def hydra(
     Medusa's, each of which also reads the tokens that those before it guess.
     """
     if layout == "original":
-        course, loss_vocab = replace(course, draft_vocab=LARGEST_VOCABULARY), None
+        refuse_part(course, loss_vocab)
+        course = replace(course, draft_vocab=LARGEST_VOCABULARY)
     run(wish, replace(new_job("hydra", wish, course, loss_vocab), heads=heads, blocks=blocks, layout=layout))
 
 
@@ -294,7 +296,22 @@ def draft(wish: Wish, course: Course, hidden: int | None, layers: int, layout: L
     """
     if hidden is not None and hidden % 32:
         raise InputError(f"--hidden is {hidden}; it must be a multiple of 32")
+    if layout == "original":
+        refuse_part(course)
     run(wish, replace(new_job("draft", wish, course), hidden=hidden, layers=layers, layout=layout))
+
+
+def refuse_part(course: Course, loss_vocab: int | None = None) -> None:
+    """Of a layout that has the whole vocabulary.
+
+    Raises:
+        InputError: a part of it is asked for.
+    """
+    for option, value in (("--draft-vocab", course.draft_vocab), ("--loss-vocab", loss_vocab)):
+        if value is not None:
+            raise InputError(
+                f"--layout original has the whole vocabulary; leave {option} out, or write --layout small"
+            )
 
 
 def new_job(kind: str, wish: Wish, course: Course, loss_vocab: int | None = None) -> Job:
