@@ -42,10 +42,12 @@ def test_text_comes_before_the_end(endless: Path) -> None:
 def test_interrupted(endless: Path, drafter: str) -> None:
     with started("-m", endless, "hello", "--ignore-end", "--drafter", drafter) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         begin = process.stdout.read(100)
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+        rest = process.stdout.read()  # communicate() knows nothing of what is buffered
+        errors = process.stderr.read()
+        assert process.wait(60) == 130
     (summary,) = errors.decode().splitlines()
     assert summary.startswith("forerun: ")
     assert summary.endswith("finish: interrupted")
