@@ -82,6 +82,16 @@ nb::ndarray<nb::numpy, float, nb::ndim<1>> as_array(std::vector<float> values) {
   return {held->data(), {held->size()}, owner};
 }
 
+template <class Drafter>
+DraftTree propose(Drafter& self, int nodes, int depth, float least_chance) {
+  Draft draft;
+  {
+    const Unlocked unlocked;
+    draft = self.propose(nodes, depth, least_chance);
+  }
+  return DraftTree(self.last(), draft);
+}
+
 // A drafter that reads the target's last hidden state alone.
 template <class Drafter, class Heads>
 void bind_last_state(nb::module_& m, const char* name) {
@@ -101,16 +111,7 @@ void bind_last_state(nb::module_& m, const char* name) {
            },
            "tokens"_a, "features"_a.none(), "reads"_a = true)
       .def("truncate", [](Drafter& self, int length) { self.truncate(length); }, "length"_a)
-      .def("propose",
-           [](Drafter& self, int nodes, int depth, float least_chance) {
-             Draft draft;
-             {
-               const Unlocked unlocked;
-               draft = self.propose(nodes, depth, least_chance);
-             }
-             return DraftTree(self.last(), draft);
-           },
-           "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
+      .def("propose", &propose<Drafter>, "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
       .def_prop_ro("length", [](const Drafter& self) { return self.length(); })
       .def_prop_ro("rare", [](const Drafter& self) { return self.rare(); }, "Tokens of the text that the heads lack, and could say all the same.");
 }
@@ -177,16 +178,7 @@ void bind_heads(nb::module_& m) {
            },
            "tokens"_a, "features"_a.none(), "reads"_a = true)
       .def("truncate", &EagleDrafter::truncate, "length"_a)
-      .def("propose",
-           [](EagleDrafter& self, int nodes, int depth, float least_chance) {
-             Draft draft;
-             {
-               const Unlocked unlocked;
-               draft = self.propose(nodes, depth, least_chance);
-             }
-             return DraftTree(self.last(), draft);
-           },
-           "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
+      .def("propose", &propose<EagleDrafter>, "nodes"_a, "depth"_a, "least_chance"_a, "A tree below the text's last token.")
       .def_prop_ro("length", &EagleDrafter::length)
       .def_prop_ro("computed", &EagleDrafter::computed)
       .def_prop_ro("rare", &EagleDrafter::rare, "Tokens of the text that the head lacks, and could say all the same.")

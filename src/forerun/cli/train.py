@@ -239,10 +239,8 @@ def medusa(
 
     Each guesses one token further ahead, from the model's final hidden state.
     """
-    if layout == "original":
-        refuse_part(course, loss_vocab)
-        course = replace(course, draft_vocab=LARGEST_VOCABULARY)
-    run(wish, replace(new_job("medusa", wish, course, loss_vocab), heads=heads, blocks=blocks, layout=layout))
+    job = heads_job("medusa", wish, course, loss_vocab, layout)
+    run(wish, replace(job, heads=heads, blocks=blocks))
 
 
 @train.command()
@@ -265,10 +263,8 @@ def hydra(
 
     Medusa's, each of which also reads the tokens that those before it guess.
     """
-    if layout == "original":
-        refuse_part(course, loss_vocab)
-        course = replace(course, draft_vocab=LARGEST_VOCABULARY)
-    run(wish, replace(new_job("hydra", wish, course, loss_vocab), heads=heads, blocks=blocks, layout=layout))
+    job = heads_job("hydra", wish, course, loss_vocab, layout)
+    run(wish, replace(job, heads=heads, blocks=blocks))
 
 
 @train.command()
@@ -299,6 +295,14 @@ def draft(wish: Wish, course: Course, hidden: int | None, layers: int, layout: L
     if layout == "original":
         refuse_part(course)
     run(wish, replace(new_job("draft", wish, course), hidden=hidden, layers=layers, layout=layout))
+
+
+def heads_job(kind: str, wish: Wish, course: Course, loss_vocab: int | None, layout: Layout) -> Job:
+    """The training of heads whose authors' layout has the whole vocabulary."""
+    if layout == "original":
+        refuse_part(course, loss_vocab)
+        course = replace(course, draft_vocab=LARGEST_VOCABULARY)
+    return replace(new_job(kind, wish, course, loss_vocab), layout=layout)
 
 
 def refuse_part(course: Course, loss_vocab: int | None = None) -> None:

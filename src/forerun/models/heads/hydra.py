@@ -116,18 +116,10 @@ def _tensors(folder: Folder) -> dict[str, Tensor]:
             part = "residual" if match["part"] == "res_connection" else "linear"
             if place > 0:
                 part = f"blocks.{place - 1}" if part == "linear" else f"blocks.{place - 1}.residual"
-            _put(folder, tensors, name, f"heads.{int(match['head'])}.{part}.{match['rest']}")
+            folder.put(tensors, name, f"heads.{int(match['head'])}.{part}.{match['rest']}")
         elif match := _OUT.fullmatch(name):
-            _put(folder, tensors, name, f"heads.{int(match['head'])}.out.{match['rest']}")
+            folder.put(tensors, name, f"heads.{int(match['head'])}.out.{match['rest']}")
     return tensors
-
-
-def _put(folder: Folder, tensors: dict[str, Tensor], name: str, canonical: str) -> None:
-    tensor = folder.tensor(name, canonical)
-    if canonical in tensors:
-        raise InputError(f"{folder.path} holds {canonical!r} twice, under two names")
-    assert tensor is not None
-    tensors[canonical] = tensor
 
 
 def _heads(tensors: Mapping[str, Tensor]) -> int:

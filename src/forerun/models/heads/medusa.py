@@ -99,7 +99,7 @@ def _original(folder: Folder) -> dict[str, Tensor]:
         part = (
             f"blocks.{int(match['layer'])}.{match['rest'].removeprefix('linear.')}" if block else "out.weight"
         )
-        _put(folder, tensors, name, f"heads.{int(match['head'])}.{part}")
+        folder.put(tensors, name, f"heads.{int(match['head'])}.{part}")
     return tensors
 
 
@@ -107,20 +107,11 @@ def _vllm(folder: Folder) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name in folder.entries:
         if match := _VLLM.fullmatch(name):
-            _put(
-                folder,
+            folder.put(
                 tensors,
                 name,
                 f"heads.{int(match['head'])}.blocks.{int(match['layer'])}.{match['rest']}",
             )
         elif match := _VLLM_OUT.fullmatch(name):
-            _put(folder, tensors, name, f"heads.{int(match['head'])}.out.weight")
+            folder.put(tensors, name, f"heads.{int(match['head'])}.out.weight")
     return tensors
-
-
-def _put(folder: Folder, tensors: dict[str, Tensor], name: str, canonical: str) -> None:
-    tensor = folder.tensor(name, canonical)
-    if canonical in tensors:
-        raise InputError(f"{folder.path} holds {canonical!r} twice, under two names")
-    assert tensor is not None
-    tensors[canonical] = tensor

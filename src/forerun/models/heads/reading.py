@@ -54,6 +54,18 @@ class Folder:
             raise InputError(f"tensor {name!r} in {self.path} has the shape {entry.shape}")
         return Tensor(canonical, entry.dtype, entry.shape, entry.data)
 
+    def put(self, tensors: dict[str, Tensor], name: str, canonical: str) -> None:
+        """Add a tensor that is there to those under canonical names.
+
+        Raises:
+            InputError: there is one of that name already, or it cannot be read.
+        """
+        tensor = self.tensor(name, canonical)
+        if canonical in tensors:
+            raise InputError(f"{self.path} holds {canonical!r} twice, under two names")
+        assert tensor is not None
+        tensors[canonical] = tensor
+
     def integers(self, name: str) -> npt.NDArray[np.int64] | None:
         """A vector of whole numbers, or None."""
         entry = self.entries.get(name)
